@@ -8,7 +8,7 @@ WORKERS ?= 2
 SITE ?= mkdocs
 # what builds the pages; SITE=zensical builds the same
 
-.PHONY: search test test-all test-minimum coverage lint bench docs tutorials package clean
+.PHONY: search test test-all test-minimum coverage lint bench bench-gpu docs tutorials package clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -38,6 +38,9 @@ lint: $(VENV)/.ready  ## style and types
 bench: $(VENV)/.ready  ## speed, memory, and the growth of costs: benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.bench $(ARGS)
 	$(if $(ARGS),,OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth)
+
+bench-gpu: $(VENV)/.ready  ## layouts, precisions, and kernels on a GPU: one table in benchmarks/results
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 docs: $(VENV)/.ready  ## the site in build/html; a link to nothing fails it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

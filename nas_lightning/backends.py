@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,6 +23,8 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from nas_lightning.errors import InputError
+from nas_lightning.utils.devices import CPU
+from nas_lightning.utils.processes import claim_gpus, rank_and_world
 
 Backend = Literal["processes", "ray", "dask"]
 T = TypeVar("T")
@@ -49,6 +51,7 @@ def spread(
     *,
     workers: int = 1,
     backend: Backend = "processes",
+    device: torch.device = CPU,
 ) -> Iterator[T]:
     """Yield `work(*item)` of each item, in order of completion.
 
@@ -57,6 +60,7 @@ def spread(
         items: the arguments of each call.
         workers: number of processes on this machine; an existing cluster has its own number.
         backend: `ray` and `dask` connect to the cluster of RAY_ADDRESS or DASK_SCHEDULER_ADDRESS if set.
+        device: where the function computes. If it is the first GPU, the processes share out all visible ones.
 
     >>> list(spread(divmod, [(7, 2), (9, 4)]))
     [(3, 1), (2, 1)]
@@ -65,7 +69,8 @@ def spread(
         return (work(*item) for item in items)
     check_backend(backend, "backend")
     by = {"processes": _by_processes, "ray": _by_ray, "dask": _by_dask}[backend]
-    return by(_pack(work), items, workers)
+    share_gpus = device.type == "cuda" and not device.index and rank_and_world()[1] == 1
+    return by(_pack(work, share_gpus), items, workers)
 
 
 def is_alone(workers: int, backend: Backend) -> bool:
@@ -91,17 +96,21 @@ class Packed:
         name: a unique name.
         threads: number of threads of each process.
         deterministic: whether to use deterministic kernels.
+        share_gpus: whether each process uses one of the visible GPUs.
     """
 
     content: bytes | Path
     name: str
     threads: int
     deterministic: bool
+    share_gpus: bool
 
     def unpack(self) -> Work[Any]:
         """Return the function, which is unpickled once per process."""
         import cloudpickle
 
+        if self.share_gpus:
+            claim_gpus()
         if self.name not in _unpacked:
             _unpacked.clear()
             content = self.content
@@ -123,7 +132,7 @@ class Packed:
             torch.use_deterministic_algorithms(deterministic)
 
 
-def _pack(work: Work[Any]) -> Packed:
+def _pack(work: Work[Any], share_gpus: bool) -> Packed:
     import cloudpickle
 
     try:
@@ -133,7 +142,7 @@ def _pack(work: Work[Any]) -> Packed:
         expected = f"The work must be picklable for other processes; otherwise use workers=1: {said}"
         raise InputError(expected, where="backend") from error
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return Packed(content, uuid.uuid4().hex, torch.get_num_threads(), deterministic)
+    return Packed(content, uuid.uuid4().hex, torch.get_num_threads(), deterministic, share_gpus)
 
 
 def do_item(packed: Packed, item: tuple[Any, ...]) -> Any:
@@ -149,7 +158,7 @@ def _by_processes(packed: Packed, items: Sequence[tuple[Any, ...]], workers: int
     with TemporaryDirectory() as folder:
         file = Path(folder) / "work"
         file.write_bytes(packed.content)
-        filed = Packed(file, packed.name, packed.threads, packed.deterministic)
+        filed = replace(packed, content=file)
         count = min(workers, len(items))  # joblib starts all processes at once
         parallel = Parallel(n_jobs=count, backend="loky", return_as="generator_unordered", batch_size=1)
         yield from parallel(delayed(do_item)(filed, item) for item in items)
@@ -159,6 +168,9 @@ def _by_ray(packed: Packed, items: Sequence[tuple[Any, ...]], workers: int) -> I
     ray = _ray(workers)
     shared = ray.put(packed)
     task = ray.remote(do_item)
+    gpus = ray.cluster_resources().get("GPU", 0) if packed.share_gpus else 0
+    if gpus:  # Ray hides the GPUs from tasks that request none
+        task = task.options(num_gpus=min(1, gpus / width("ray", workers)))
     pending = [task.remote(shared, item) for item in items]
     while pending:
         done, pending = ray.wait(pending)

@@ -25,6 +25,7 @@ from nas_lightning.data.labels import WHERE, check_range, class_labels
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.spaces.decoder import make_dense
 from nas_lightning.spaces.network import Backbone
+from nas_lightning.utils.devices import widest_float
 from nas_lightning.validation import Between0And1, PositiveFloat, Share, checked
 
 # Links
@@ -416,7 +417,7 @@ class Regression(Task):
 
 
 class R2(Metric):
-    """R² = 1 − Σ (y − z)² / Σ (y − ȳ)², the mean over outputs, summed in float64.
+    """R² = 1 − Σ (y − z)² / Σ (y − ȳ)², the mean over outputs, summed in float64 (float32 on MPS).
 
     Args:
         outputs: number of outputs.
@@ -431,16 +432,17 @@ class R2(Metric):
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
-        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(()), dist_reduce_fx="sum")
         for name in ("total", "squares", "errors"):
-            self.add_state(name, torch.zeros(outputs, dtype=torch.float64), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros(outputs), dist_reduce_fx="sum")
 
     def update(self, z: Tensor, y: Tensor) -> None:
-        z, y = z.detach().double(), y.double()
-        self.count += len(y)
-        self.total += y.sum(dim=0)
-        self.squares += y.square().sum(dim=0)
-        self.errors += (y - z).square().sum(dim=0)
+        wide = widest_float(z.device)
+        z, y = z.detach().to(wide), y.to(wide)
+        self.count = self.count.to(wide) + len(y)
+        self.total = self.total.to(wide) + y.sum(dim=0)
+        self.squares = self.squares.to(wide) + y.square().sum(dim=0)
+        self.errors = self.errors.to(wide) + (y - z).square().sum(dim=0)
 
     def compute(self) -> Tensor:
         spread = self.squares - self.total.square() / self.count
@@ -504,11 +506,12 @@ class Segmentation(Task):
             check_range(counting, outputs, source)
 
     def loss(self, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        z, y = _pixels(z, y)
         weights = weights_of(self.class_weights, z)
         return F.cross_entropy(z, y, weights, ignore_index=self._ignore_index, label_smoothing=smoothing)
 
     def evaluation_loss(self, z: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(z, y, ignore_index=self._ignore_index)
+        return F.cross_entropy(*_pixels(z, y), ignore_index=self._ignore_index)
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         options: dict[str, Any] = {"ignore_index": self.ignore, "validate_args": False}
@@ -521,6 +524,13 @@ class Segmentation(Task):
 
     def _counting(self, y: Tensor) -> Tensor:
         return y if self.ignore is None else y[y != self.ignore]
+
+
+def _pixels(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs and labels as rows if kernels must be deterministic, since CUDA has none for maps."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return z, y
+    return z.movedim(1, -1).flatten(0, -2), y.flatten()
 
 
 # Custom tasks

@@ -41,6 +41,7 @@ from nas_lightning.studies.scoring import (
     orient,
     spearman,
 )
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of, seed_of_name
@@ -425,6 +426,7 @@ class HnasAblation(EstimatedStudy):
         data: SearchData,
         benchmark: TabularBenchmark,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score the architectures on one batch, and search among them."""
         genotypes, accuracies = self.draw_known(benchmark, space)
@@ -432,7 +434,7 @@ class HnasAblation(EstimatedStudy):
         judges = {j.name: np.array([j(g) for g in genotypes]) for j in (evaluate, OracleAccuracy(benchmark))}
         seconds = [evaluate.seconds(genotype) for genotype in genotypes]
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
-        values = self.scored_pool(space, genotypes, folder).score_main(setting)
+        values = self.scored_pool(space, genotypes, folder, accelerator).score_main(setting)
         oriented = orient(self.metrics, values)
         pools = {
             name: KnownPool(oriented[name], values[self.kappa], accuracies[benchmark.dataset])
@@ -559,14 +561,21 @@ class TopologyKernel(ParallelStudy):
             **{name: space.parse(form(of)) for name, form in forms.items()},
         }
 
-    def run(self, space: TwoCellSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
+    def run(
+        self,
+        space: TwoCellSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        folder: Path,
+        accelerator: torch.device = CPU,
+    ) -> Findings:
         """Score every cell with each seed, and draw linear networks."""
         genotypes = self.genotypes(space)
         x, y = data.train.plain_images(self.images)
         found = []
         for seed in range(self.seeds):
             path = folder / "scores" / f"{seed}.csv"
-            options: dict[str, Any] = {"path": path, "seed": seed}
+            options: dict[str, Any] = {"path": path, "seed": seed, "device": accelerator}
             options |= {"workers": self.workers, "backend": self.backend}
             found.append(score_pool(space, network, genotypes.values(), (x, y), KERNELS, **options))
         rows: list[list[Entry]] = []
@@ -677,12 +686,17 @@ class Coupling(EstimatedStudy):
     cells: Annotated[int, at_least(4)] = 20
 
     def run(
-        self, space: SearchSpace, network: Callable[..., nn.Module], data: SearchData, folder: Path
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        data: SearchData,
+        folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score the architectures in both ways on one batch."""
         genotypes = draw_genotypes(space, self.cells, self.seed)
         setting = Setting(network, data.train_batches(1)[0])
-        values = self.scored_pool(space, genotypes, folder).score_main(setting)
+        values = self.scored_pool(space, genotypes, folder, accelerator).score_main(setting)
         pairs = {name: (values[_column(name, 0)], values[_column(name, 1)]) for name in PAIRS}
         rows: list[list[Entry]] = [[name, *self._row(*pair)] for name, pair in pairs.items()]
         columns = ["metric", "architectures", "by default", "equation", "log₁₀ of default over equation", "ρ"]

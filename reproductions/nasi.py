@@ -45,6 +45,7 @@ from nas_lightning.studies.scoring import (
     pearson,
     spearman,
 )
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Estimate, Table
@@ -419,13 +420,14 @@ class NasiAblation(EstimatedStudy):
         data: SearchData,
         benchmark: TabularBenchmark,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score cells, draw the samples that are not in files, and look up accuracies."""
         if self.searches:
             with torch.device("meta"):
                 supernet()  # raises in a space without one, before anything is scored
         genotypes, accuracies = self.draw_known(benchmark, space)
-        pool = self.scored_pool(space, genotypes, folder)
+        pool = self.scored_pool(space, genotypes, folder, accelerator)
         norms = pool.score_main(Setting(network, data.train_batches(1)[0]))["norm"]
         what = f"{self.cells:,} cells scored on {data.name}"
         options = {"bins": self.bins, "resamples": self.resamples, "seed": self.seed}
@@ -510,9 +512,11 @@ class TraceApproximation(EstimatedStudy):
         128,
     )
 
-    def run(self, data: SearchData, folder: Path) -> Findings:
+    def run(self, data: SearchData, folder: Path, accelerator: torch.device = CPU) -> Findings:
         """Score each space's architectures, and correlate the approximations with the trace."""
-        traces = {name: self._traces(name, space, data, folder) for name, space in self.spaces.items()}
+        traces = {
+            name: self._traces(name, space, data, folder, accelerator) for name, space in self.spaces.items()
+        }
         kinds: dict[str, Statistic] = {"pearson": pearson, "spearman": spearman}
         what = f"{self.cells} architectures, {data.batch_size} images of {data.name}"
         tables = [self._table(name, statistic, traces, what) for name, statistic in kinds.items()]
@@ -524,13 +528,15 @@ class TraceApproximation(EstimatedStudy):
         figure = figures.against(points, "trace of the kernel", "approximation")
         return Findings(tables, {"approximations": figure})
 
-    def _traces(self, name: str, space: SearchSpace, data: SearchData, folder: Path) -> dict[str, Values]:
+    def _traces(
+        self, name: str, space: SearchSpace, data: SearchData, folder: Path, device: torch.device
+    ) -> dict[str, Values]:
         """Return the trace and its approximations, (architectures,) each."""
         sizes: dict[str, Any] = {"in_channels": data.image[0], "num_classes": data.num_classes, **self.sizes}
         genotypes = draw_genotypes(space, self.cells, self.seed)
         main = Setting(partial(space.network, **sizes), data.train_batches(1)[0])
         varied = batch_sizes(main, data, sorted(self.batch_sizes))
-        pool = self.scored_pool(space, genotypes, folder)
+        pool = self.scored_pool(space, genotypes, folder, device)
         parts = replace(pool, folder=pool.folder / name / "batches")
         norms = replace(pool, metrics=_EXACT, folder=pool.folder / name / "trace").score_main(main)
         scores = parts.score({MAIN: main, **varied.settings})

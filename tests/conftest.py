@@ -13,6 +13,10 @@ from nas_lightning.errors import InputError
 REPOSITORY = Path(__file__).parents[1]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", choices=("cuda", "mps"), help="run tests/gpu on this device of the machine")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # two threads are slower beside anything else, and change the last bits
     torch.set_num_interop_threads(1)

@@ -21,6 +21,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.training.epoch_means import EpochMeans, name_as_others_do
 from nas_lightning.utils.files import replacing
+from nas_lightning.utils.randomness import seed_of
 from nas_lightning.validation import PositiveInt, checked
 
 
@@ -181,11 +182,15 @@ _KEY = "nas_lightning_rng"
 
 
 class RNGState(pl.Callback):
-    """Saves the generators of Python, NumPy, and torch in checkpoints, for each process.
+    """Gives each process its own random numbers, and saves the generators of Python, NumPy, and torch.
 
-    They are restored when `fit` starts: after the model is restored and before a loader draws numbers, so
+    Weights are initialized before, and equal. Masks of dropout and drop path then differ between processes;
+    sampled architectures do not, since strategies have a generator of their own, nor does the first process
+    differ from a run of one process.
+
+    States are restored when `fit` starts: after the model is restored and before a loader draws numbers, so
     that a run resumed at the end of an epoch equals an uninterrupted one to the bit. On fewer processes, the
-    states of the missing ones are ignored; additional ones keep their seed.
+    states of the missing ones are ignored; additional ones get a seed.
 
     >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
     >>> checkpoint = {}
@@ -218,8 +223,14 @@ class RNGState(pl.Callback):
         self._restored = checkpoint.get(_KEY, [])
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.global_rank < len(self._restored):
-            set_rng_state(self._restored[trainer.global_rank])
+        rank = trainer.global_rank
+        if rank < len(self._restored):
+            set_rng_state(self._restored[rank])
+        elif rank > 0:
+            seed = seed_of(torch.initial_seed(), rank) % 2**32  # NumPy's largest
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
         self._restored = []  # a second `fit` continues from its own state
 
 

@@ -37,6 +37,7 @@ from nas_lightning.spaces.registry import find_option
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.tasks import MULTI_CLASS, MultiClass, is_usual
 from nas_lightning.training.retrain import Retrain
+from nas_lightning.utils.devices import has_float64
 from nas_lightning.utils.machine import check_processes
 from nas_lightning.validation import NonNegativeInt, Seed, arguments, check_argument, check_names
 
@@ -199,6 +200,9 @@ def build_trainer(
     )
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs for synchronized batch norms", where="trainer.sync_batchnorm")
+    if trainer.precision == "64-true" and not has_float64(trainer.strategy.root_device):
+        expected = "expected another precision, or trainer.accelerator=cpu: the device has no float64"
+        raise InputError(expected, got="64-true", where="trainer.precision")
     if trainer.num_nodes > 1 and not _has_main_address(trainer.strategy):
         expected = "expected MASTER_ADDR in the environment, or the job of a scheduler"
         raise InputError(expected, got=trainer.num_nodes, where="trainer.num_nodes")

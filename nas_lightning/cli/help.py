@@ -70,9 +70,20 @@ _PLUGINS = {
 
 
 def register_resolvers() -> None:
-    """Register the OmegaConf resolvers of our yamls: `help_text` and `run_folder`."""
+    """Register the OmegaConf resolvers of our yamls: `help_text`, `run_folder`, and `gpus_of_job`."""
     OmegaConf.register_new_resolver("help_text", _help_of, replace=True)
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("gpus_of_job", gpus_of_job, replace=True)
+
+
+def gpus_of_job(devices: int | str) -> int:
+    """Return the number of GPUs that a Ray task requests for a trainer with so many devices, 0 without GPUs.
+
+    Ray hides the GPUs from tasks that request none.
+    """
+    import torch
+
+    return int(devices) if torch.cuda.is_available() and str(devices).isdecimal() else 0
 
 
 def run_folder(resume: str | None, run: str | None, default: str) -> str:

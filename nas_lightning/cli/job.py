@@ -32,10 +32,13 @@ from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record
 from nas_lightning.runs.screen_log import ScreenLog
+from nas_lightning.utils.processes import claim_gpus
 from nas_lightning.utils.text import quote, short_path
 from nas_lightning.validation import NonNegativeInt, check_argument
 
 _KINDS = {"search": "search", "train": "training", "analyze": "study"}
+_PARALLEL = ("joblib", "dask")
+"""Launchers whose jobs run side by side on a machine and see all its GPUs."""
 _DDP_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
@@ -167,6 +170,10 @@ class Job:
             yield
             return
         _check_launcher(self)
+        if self.choices.get("hydra/launcher") in _PARALLEL:
+            devices = str(self.cfg.trainer.get("devices"))
+            if devices.isdecimal():
+                claim_gpus(int(devices))
         argv, before = sys.argv[:], {name: os.environ.get(name) for name in _DDP_VARIABLES}
         folders = [part for folder in self.record.folders for part in ("--config-dir", str(folder))]
         words = [*self.record.without("hydra.sweep"), "hydra.mode=RUN"]

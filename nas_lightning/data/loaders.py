@@ -11,9 +11,10 @@ from torch import Tensor
 
 from nas_lightning.data.augment import Augment, normalize
 from nas_lightning.data.batches import Batch
-from nas_lightning.data.order import AUGMENT, PLAIN, BatchRows, evaluation_rows, rank_and_world, training_rows
+from nas_lightning.data.order import AUGMENT, PLAIN, BatchRows, evaluation_rows, training_rows
 from nas_lightning.data.streams import Stream
 from nas_lightning.errors import InputError
+from nas_lightning.utils.processes import rank_and_world
 from nas_lightning.utils.randomness import generator, seed_of
 
 # Samples; those on disk are in `files.py`

@@ -12,20 +12,12 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator
 
 # Purposes of generators, part of their keys, so that no two purposes share random numbers
 ORDER, AUGMENT, SAMPLE, SUBSET, HOLD_OUT, SEARCH_SPLIT, PLAIN, CONTENT = range(8)
-
-
-def rank_and_world() -> tuple[int, int]:
-    """Return the number of this process and the number of processes."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
 
 
 @dataclass(frozen=True)

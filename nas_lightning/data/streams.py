@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler, SequentialSampler
 
 from nas_lightning.data.batches import Batch
-from nas_lightning.data.order import rank_and_world
 from nas_lightning.errors import InputError
+from nas_lightning.utils.processes import rank_and_world
 from nas_lightning.utils.randomness import seed_of
 
 # Isolated random states

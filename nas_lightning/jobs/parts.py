@@ -10,6 +10,7 @@ objectives  the objectives of a multi-objective search or None
 retrain     network → the LightningModule that trains it
 trainer     () → a trainer without loggers; keywords change it
 folder      the run's folder
+accelerator where the trainer computes, as `torch.device`
 seed        the run's seed
 """
 
@@ -36,7 +37,7 @@ from nas_lightning.validation import arguments
 
 NAMES = (
     *("space", "supernet", "network", "data", "benchmark", "objectives"),
-    *("retrain", "trainer", "folder", "seed"),
+    *("retrain", "trainer", "folder", "accelerator", "seed"),
 )
 
 
@@ -102,6 +103,11 @@ class Parts(Generic[Data]):
         """Return a builder whose networks have the head of the task."""
         task = task_of(self.data) if self.task is None else self.task
         return build if is_usual(task) else partial(_build_for, task, build)
+
+    @property
+    def accelerator(self) -> torch.device:
+        """Where the trainer computes."""
+        return self.trainer(logger=False).strategy.root_device
 
     def retrain(self, network: nn.Module) -> pl.LightningModule:
         """Return the LightningModule that trains a network on the images."""

@@ -61,6 +61,7 @@ def search(
     stopwatch = stopwatch_of(trainer)
     strategy.check_length(trainer.max_epochs)
     trainer.fit(strategy, parts.data, ckpt_path=checkpoint)
+    strategy.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU
     stopwatch.go_on()
     if strategy.needs_steps:
         check_steps(trainer)

@@ -18,6 +18,7 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.engine import Passes
 from nas_lightning.metrics.layers import BATCH_NORMS
 from nas_lightning.metrics.recording import LAYERS, Features, Needs
+from nas_lightning.utils.devices import double
 from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, at_least, checked
 
 # NASWOT (arXiv:2006.04647): the diversity of activation patterns.
@@ -64,7 +65,7 @@ class Jacov(Metric):
     never_positive: ClassVar[bool] = True  # ln z + 1/z is 1 or more
 
     def compute(self, passes: Passes) -> Tensor:
-        return jacobian_score(passes.input_gradient.flatten(1).double())
+        return jacobian_score(double(passes.input_gradient.flatten(1)))
 
 
 def jacobian_score(rows: Tensor) -> Tensor:
@@ -169,7 +170,7 @@ def least_correlation(maps: Tensor) -> Tensor:
     >>> least_correlation(torch.tensor([1.0, 1, -1, -1, 1, -1, 1, -1]).reshape(1, 2, 2, 2))
     tensor(1., dtype=torch.float64)
     """
-    rows = maps.flatten(2).double()  # (m, c, positions)
+    rows = double(maps.flatten(2))  # (m, c, positions)
     if rows.shape[2] <= rows.shape[1]:  # the mean takes one dimension
         return rows.new_zeros(())
     rows = rows - rows.mean(dim=2, keepdim=True)
@@ -219,7 +220,7 @@ class Zen(Metric):
             before = last_features(passes.network, weights, x)
             total = sum(0.5 * math.log(variance) for variance in map(float, variances) if variance > 0)
             after = last_features(passes.network, weights, x + self.alpha * noise)
-        moved = (before - after).abs().flatten(1).sum(dim=1).double().mean()
+        moved = double((before - after).abs().flatten(1).sum(dim=1)).mean()
         return _log(float(moved)) + total
 
 
@@ -378,7 +379,7 @@ def largest_singular_value(inner: Tensor, outer: Tensor) -> Tensor:
     elif outer.dim() == 2:  # pooled: all positions belong to one
         inner = inner.flatten(1)
     a, b = (g.movedim(1, -1).flatten(0, -2) for g in (inner, outer))
-    return torch.linalg.matrix_norm((a.T @ b).double() / len(b), 2)
+    return torch.linalg.matrix_norm(double(a.T @ b) / len(b), 2)
 
 
 def _unshuffle(inner: Tensor, outer: Tensor) -> Tensor:

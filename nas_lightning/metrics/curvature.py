@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.recording import TWICE, nodes_of
+from nas_lightning.utils.devices import double
 
 # Batch norms whose backward pass is differentiated at the price of another one.
 #
@@ -149,7 +150,7 @@ def along_weights(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> 
     half = torch.stack([(g**2).sum() for _, g in pairs]).sum() / 2
     check_twice(half)
     products = torch.autograd.grad(half, weights, retain_graph=True, materialize_grads=True)
-    terms = [(p.detach().double() * hg.double()).sum() for p, hg in zip(weights, products, strict=True)]
+    terms = [(double(p.detach()) * double(hg)).sum() for p, hg in zip(weights, products, strict=True)]
     return torch.stack(terms).sum()
 
 

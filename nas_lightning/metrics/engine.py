@@ -66,7 +66,11 @@ def preserve_state(network: nn.Module, *, batch_statistics: bool = True) -> Iter
             network.train()
             network.eval()
             for module in network.modules():
-                if isinstance(module, BATCH_NORMS):
+                if isinstance(module, nn.SyncBatchNorm) and batch_statistics:
+                    # without running statistics it uses those of its own batch; in training mode it would
+                    # wait for other processes
+                    module.running_mean = module.running_var = None
+                elif isinstance(module, BATCH_NORMS):
                     module.train(batch_statistics)
             yield
         finally:

@@ -19,6 +19,7 @@ from nas_lightning.metrics.engine import Passes, row_norms
 from nas_lightning.metrics.kernel import rowwise_kernel
 from nas_lightning.metrics.layers import BATCH_NORMS, CONVOLUTIONS
 from nas_lightning.metrics.recording import LAYERS, Needs, logits_of
+from nas_lightning.utils.devices import double
 from nas_lightning.validation import at_least, checked
 
 # Metrics from the gradient of the loss at initialization (thesis of Shu, equations 7.2 and 7.3).
@@ -47,7 +48,7 @@ class GradNorm(Metric):
     per_layer: bool = True
 
     def compute(self, passes: Passes) -> Tensor:
-        squares = [(g.double() ** 2).sum() for g in passes.gradients]
+        squares = [(double(g) ** 2).sum() for g in passes.gradients]
         return _total([s.sqrt() for s in squares]) if self.per_layer else _total(squares).sqrt()
 
 
@@ -74,7 +75,7 @@ class Snip(Metric):
 
     def compute(self, passes: Passes) -> Tensor:
         pairs = zip(passes.parameters, passes.gradients, strict=True)
-        products = [p.detach().double() * g.double() for p, g in pairs]
+        products = [double(p.detach()) * double(g) for p, g in pairs]
         if self.per_weight:
             return _total([product.abs().sum() for product in products])
         return _total([product.sum() for product in products]).abs()
@@ -168,7 +169,7 @@ class SampleGrasp(Metric):
                 square / 2, passes.parameters, retain_graph=True, materialize_grads=True
             )
             pairs = zip(passes.parameters, products, strict=True)
-            total += sum((p.detach().double() * hg.double()).sum().cpu() for p, hg in pairs)
+            total += sum((double(p.detach()) * double(hg)).sum().cpu() for p, hg in pairs)
         return (total / len(passes.x)).abs()
 
 
@@ -199,7 +200,7 @@ class Fisher(Metric):
             axes = tuple(range(2, gradient.dim())) if type(call.layer) in CONVOLUTIONS else ()
             products = call.saved_output() * gradient
             products = products.sum(dim=axes) if axes else products
-            total += (products.double() ** 2).mean(dim=0).sum().cpu() / 2
+            total += (double(products) ** 2).mean(dim=0).sum().cpu() / 2
         return total
 
 
@@ -233,11 +234,11 @@ def synaptic_flow(network: nn.Module, like: Tensor) -> Tensor:
     """Return the score for inputs of the shape of `like`, in evaluation mode."""
     norms = [module for module in network.modules() if isinstance(module, NORMS)]
     skipped = {id(parameter) for norm in norms for parameter in norm.parameters()}
-    weights = {n: p.detach().double().abs().requires_grad_() for n, p in network.named_parameters()}
+    weights = {n: double(p.detach()).abs().requires_grad_() for n, p in network.named_parameters()}
     buffers = {
-        n: b.detach().double() if b.is_floating_point() else b.clone() for n, b in network.named_buffers()
+        n: double(b.detach()) if b.is_floating_point() else b.clone() for n, b in network.named_buffers()
     }
-    ones = torch.ones_like(like, dtype=torch.float64)
+    ones = torch.ones_like(double(like))
     with _passed_by(norms):
         flow = logits_of(functional_call(network, {**weights, **buffers}, (ones,))).sum()
     trained = [weights[n] for n, p in network.named_parameters() if p.requires_grad and id(p) not in skipped]
@@ -306,7 +307,7 @@ def signal_to_noise(layers: list[Tensor]) -> Tensor:
     """
     total = torch.zeros((), dtype=torch.float64)
     for gradients in layers:
-        sizes = gradients.abs().double()
+        sizes = double(gradients.abs())
         deviation = sizes.std(dim=0, correction=0)
         varies = deviation > 0
         if bool(varies.any()):

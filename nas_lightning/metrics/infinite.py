@@ -16,6 +16,7 @@ from nas_lightning.metrics.engine import Passes
 from nas_lightning.metrics.kernel import Kernel
 from nas_lightning.spaces.activations import ACTIVATIONS, SLOPE, LayeredBackbone
 from nas_lightning.spaces.network import Network
+from nas_lightning.utils.devices import double
 
 # E[σ(u) σ(v)] for Gaussian (u, v), the layers of infinitely wide networks.
 #
@@ -181,7 +182,7 @@ def infinite_ntk(
     if not activations or len(skips) != len(activations) - 1:
         got = f"{len(activations)} activations and {len(skips)} skips"
         raise InputError("expected at least one activation, and one skip less than that", got=got)
-    A = gram.double()
+    A = double(gram).cpu()  # small matrices, and integrals on grids
     seen = A  # what the weights of the next layer see
     theta, s = torch.zeros_like(A), torch.zeros(len(A), dtype=A.dtype)
     for name, alpha in zip(activations, [False, *skips], strict=True):
@@ -220,7 +221,7 @@ class InfiniteNTKLambdaMin(Metric):
 
     def compute(self, passes: Passes) -> float:
         backbone = layered_backbone(passes.network)
-        x = backbone.vectors(passes.x.detach()).double()  # (m, d)
+        x = double(backbone.vectors(passes.x.detach()))  # (m, d)
         activations, skips = backbone.decisions
         return infinite_ntk(x @ x.T / x.shape[1], activations, skips, lemma=self.lemma).lambda_min
 

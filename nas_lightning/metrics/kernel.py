@@ -14,6 +14,7 @@ from torch import Tensor
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.layers import IncompleteError, linear_weight, positions, rule_of, rules_of
 from nas_lightning.metrics.recording import uses_of
+from nas_lightning.utils.devices import double, double_zeros
 
 if TYPE_CHECKING:
     from nas_lightning.metrics.recording import Call, Calls
@@ -33,10 +34,11 @@ def gram(rows: Tensor) -> Tensor:
             [6., 9.]], dtype=torch.float64)
     """
     rows = _real(rows)
-    total = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
+    total = double_zeros(len(rows), len(rows), like=rows)
     for block in rows.split(_BLOCK, dim=1):
         for start in range(0, len(rows), _ROWS):  # only the upper triangle
-            total[start : start + _ROWS, start:] += block[start : start + _ROWS] @ block[start:].T
+            product = block[start : start + _ROWS] @ block[start:].T
+            total[start : start + _ROWS, start:] += double(product)
     return total.triu() + total.triu(1).T
 
 
@@ -47,7 +49,7 @@ def squared_norms(rows: Tensor) -> Tensor:
     tensor([25.,  1.], dtype=torch.float64)
     """
     rows = _real(rows)
-    return torch.stack([block.square().sum(dim=1).double() for block in rows.split(_BLOCK, dim=1)]).sum(dim=0)
+    return torch.stack([double(block.square().sum(dim=1)) for block in rows.split(_BLOCK, dim=1)]).sum(dim=0)
 
 
 def _real(rows: Tensor) -> Tensor:
@@ -74,7 +76,7 @@ class Kernel:
     @cached_property
     def eigenvalues(self) -> Tensor:
         """The eigenvalues in ascending order, float64; those below the rounding error are zero."""
-        matrix = self.matrix.double()
+        matrix = double(self.matrix)
         matrix = (matrix + matrix.T) / 2
         if not bool(torch.isfinite(matrix).all()):
             return matrix.new_full((len(matrix),), torch.nan)
@@ -186,7 +188,7 @@ def rowwise_kernel(parameters: Sequence[Tensor], logits: Tensor, cotangents: Seq
     If the rows take more than a gigabyte, the parameters are split, with a pass per row and part.
     """
     m, r = len(logits), len(cotangents)
-    kernel = logits.new_zeros(m * r, m * r, dtype=torch.float64)
+    kernel = double_zeros(m * r, m * r, like=logits)
     for part in _parts(parameters, _MOST_ENTRIES // (m * r)):
         rows: list[list[Tensor]] = [[] for _ in part]
         for sample in range(m):
@@ -216,7 +218,7 @@ class _Sum:
     """Adds the kernels of the parameters as their gradients arrive."""
 
     def __init__(self, rows: int, calls: Calls, passes: int, logits: Tensor) -> None:
-        self.kernel = logits.new_zeros(self.shape(rows), dtype=torch.float64)
+        self.kernel = double_zeros(*self.shape(rows), like=logits)
         self.passes = passes
         self.gradients: dict[int, dict[int, Tensor]] = defaultdict(dict)  # call → pass → ∂f/∂z
         self.users: dict[int, list[tuple[Call, str]]] = defaultdict(list)  # parameter → calls, names
@@ -300,8 +302,8 @@ class _Sum:
 
     def _of_positions(self, x: Tensor, dz: Tensor) -> Tensor:
         """Return the sum over pairs of positions, of x (m, t, in) and dz (m, passes, t, out)."""
-        x = x.repeat_interleave(self.passes, dim=0).flatten(0, 1).double()  # (m·passes·t, in)
-        dz = dz.flatten(0, 2).double()
+        x = double(x.repeat_interleave(self.passes, dim=0).flatten(0, 1))  # (m·passes·t, in)
+        dz = double(dz.flatten(0, 2))
         rows = len(self.kernel)
         return ((x @ x.T) * (dz @ dz.T)).unflatten(0, (rows, -1)).unflatten(2, (rows, -1)).sum(dim=(1, 3))
 
@@ -316,5 +318,5 @@ class _DiagonalSum(_Sum):
         return squared_norms(rows)
 
     def _of_positions(self, x: Tensor, dz: Tensor) -> Tensor:
-        x, dz = x.double().unsqueeze(1), dz.double()
+        x, dz = double(x).unsqueeze(1), double(dz)
         return ((x @ x.mT) * (dz @ dz.mT)).sum(dim=(2, 3)).flatten()

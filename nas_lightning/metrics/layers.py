@@ -25,7 +25,7 @@ Rule = Callable[[nn.Module, Tensor, Tensor], Iterator[Tensor]]
 """(layer, input, gradient of the output) → one row per sample, in blocks of columns: each (m, columns)."""
 
 CONVOLUTIONS = (nn.Conv2d, DepthwiseConv2d)
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _BLOCK = 2**23  # entries of a block, which bounds the memory of wide layers
 
@@ -118,6 +118,7 @@ RULES: Mapping[type[nn.Module], Mapping[str, Rule]] = {
     DepthwiseConv2d: _CONVOLUTION,
     nn.BatchNorm1d: _NORM,
     nn.BatchNorm2d: _NORM,
+    nn.SyncBatchNorm: _NORM,
 }
 
 

@@ -15,6 +15,7 @@ from nas_lightning.metrics.engine import Batch, Passes, kernel_diagonal
 from nas_lightning.metrics.kernel import Kernel, Output
 from nas_lightning.metrics.recording import Needs
 from nas_lightning.tasks import check_classes
+from nas_lightning.utils.devices import double
 
 # Metrics of the empirical neural tangent kernel at initialization. `coupled` and `output` are explained in
 # `nas_lightning.metrics.kernel`.
@@ -220,7 +221,7 @@ class Vkdnw(Metric):
 def fisher_spectrum(kernel: Tensor, logits: Tensor) -> Tensor:
     """Return the m (n − 1) largest eigenvalues of F, from J Jᵀ (m·n, m·n) and the logits (m, n)."""
     m = len(logits)
-    p = logits.double().softmax(dim=1)
+    p = double(logits).softmax(dim=1)
     values, vectors = torch.linalg.eigh(torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1))  # (m, n, n)
     root = torch.block_diag(*(vectors * values.clamp(min=0).sqrt().unsqueeze(1)))
     spectrum = torch.linalg.eigvalsh(root.T @ kernel.to(root) @ root / m)
@@ -233,5 +234,5 @@ def decile_entropy(values: Tensor) -> Tensor:
     >>> decile_entropy(torch.ones(20)).exp()
     tensor(9.)
     """
-    deciles = torch.quantile(values, torch.arange(1, 10, dtype=values.dtype) / 10)
+    deciles = torch.quantile(values, torch.arange(1, 10, dtype=values.dtype, device=values.device) / 10)
     return torch.special.entr(deciles / deciles.sum()).sum()

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
@@ -22,8 +23,10 @@ from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.engine import Batch
 from nas_lightning.metrics.recording import Scheme, check_batch, initialize
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.utils.devices import CPU, arithmetic
 from nas_lightning.utils.files import check_file, json_text, parse_json, read_text, write_whole
 from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.processes import from_first, rank_and_world, share_out
 from nas_lightning.utils.progress import follow, never
 from nas_lightning.utils.randomness import seed_of_name
 from nas_lightning.validation import PositiveInt, checked, entries
@@ -104,7 +107,7 @@ class PoolFile:
             found = parse_json(read_text(self.facts))
         except (OSError, ValueError):
             return False
-        return isinstance(found, dict) and found.keys() >= self.settings.keys()
+        return isinstance(found, dict) and found.keys() >= self.settings.keys() - {"device"}
 
     def _check_settings(self) -> None:
         try:
@@ -113,7 +116,9 @@ class PoolFile:
             raise InputError("expected the pool's settings beside it", got="none", where=self.facts) from None
         before = parse_json(text, "expected the pool's settings", where=self.facts)
         for key, value in self.settings.items():
-            old = before.get(key) if isinstance(before, dict) else before
+            # files of version 0.2 do not have the device
+            default = "cpu" if key == "device" else None
+            old = before.get(key, default) if isinstance(before, dict) else before
             if old != value:
                 raise InputError(
                     f"expected {key} {old}, as in the file's other lines", got=value, where=self.path
@@ -136,6 +141,9 @@ def _line(values: Sequence[Any]) -> str:
 # Thousands of architectures scored by several processes, to a file that a second call goes on from.
 
 
+_CHUNK = 8  # architectures that a process scores between two exchanges
+
+
 @checked
 def score_pool(
     space: SearchSpace,
@@ -150,10 +158,13 @@ def score_pool(
     scheme: Scheme = "lecun",
     seed: int = 0,
     backend: Backend = "processes",
+    device: torch.device = CPU,
     progress: bool = True,
     out_of_time: Callable[[], bool] = never,
 ) -> list[MetricValues]:
     """The metrics of each genotype, in the order of the genotypes; out of time, those of the first few.
+
+    In a distributed run all processes must call it; each scores its share, and all return all scores.
 
     The weights of an architecture are drawn from `seed` and its notation, so its scores are the same bits in
     whatever pool, order or number of processes it is scored; another number of threads changes the last bits.
@@ -171,20 +182,23 @@ def score_pool(
         scheme: how the weights are drawn, see `initialize`.
         seed: of the weights.
         backend: `processes` of this machine, or `ray` or `dask`, where that package is installed.
+        device: where networks are scored; they are built and initialized on the CPU.
         progress: say rate and time left.
         out_of_time: asked after each, and no other is scored where it says so.
     """
-    work = Work(network, batch, dict(metrics), scheme, seed, threads)
+    work = Work(network, batch, dict(metrics), scheme, seed, threads, device)
     genotypes = list(genotypes)
     pool = {space.notation(genotype): genotype for genotype in genotypes}
     file = None if path is None else PoolFile(Path(path), list(metrics), _settings(space, work))
-    scores_of = {} if file is None else file.read()
+    scores_of = {} if file is None else from_first(file.read)
     todo = {name: genotype for name, genotype in pool.items() if name not in scores_of}
-    done = spread(work, list(todo.items()), workers=workers, backend=backend)
-    started = len(pool) - len(todo)
-    for name, scores in follow(done, "architectures", total=len(pool), done=started, shown=progress):
+    run = partial(spread, work, workers=workers, backend=backend, device=device)
+    done = share_out(run, list(todo.items()), count=_CHUNK * workers)
+    started, is_first = len(pool) - len(todo), rank_and_world()[0] == 0
+    shown = progress and is_first
+    for name, scores in follow(done, "architectures", total=len(pool), done=started, shown=shown):
         scores_of[name] = scores
-        if file is not None:
+        if file is not None and is_first:
             file.append(name, scores)
         if out_of_time():
             break
@@ -199,9 +213,10 @@ def check_pool(
     batch: Batch,
     metrics: Mapping[str, Metric],
     seed: int,
+    device: torch.device = CPU,
 ) -> None:
     """Raise unless `score_pool` can continue the file with these settings; nothing is scored."""
-    work = Work(network, batch, dict(metrics), "lecun", seed, threads=1)
+    work = Work(network, batch, dict(metrics), "lecun", seed, 1, device)
     PoolFile(path, list(metrics), _settings(space, work)).check()
 
 
@@ -216,6 +231,7 @@ class Work:
         scheme: initialization of the weights.
         seed: seed of the weights.
         threads: threads of each process.
+        device: where networks are scored.
     """
 
     network: Callable[[Genotype], nn.Module]
@@ -224,6 +240,7 @@ class Work:
     scheme: Scheme
     seed: int
     threads: int
+    device: torch.device
 
     def __post_init__(self) -> None:
         check_batch(*self.batch)
@@ -247,12 +264,13 @@ class Work:
                     return score(network, (x, labels), self.metrics)
             except Exception:  # a network that needs values
                 pass
-        return score(self.build(name, genotype), self.batch, self.metrics)
+        x, labels = (part.to(self.device) for part in self.batch)
+        return score(self.build(name, genotype).to(self.device), (x, labels), self.metrics)
 
     def build(self, name: str, genotype: Genotype) -> nn.Module:
         """Build the network with weights that its name and the seed determine."""
         seed = seed_of_name(self.seed, name)
-        torch.manual_seed(seed)  # for layers that `initialize` does not change
+        torch.default_generator.manual_seed(seed)  # for layers that `initialize` does not change
         network = self.network(genotype)
         initialize(network, self.scheme, torch.Generator().manual_seed(seed))
         return network
@@ -272,6 +290,7 @@ def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:
         "scheme": work.scheme,
         "seed": work.seed,
         "threads": work.threads,
+        "device": arithmetic(work.device),
     }
 
 

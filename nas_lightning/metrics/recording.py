@@ -26,6 +26,7 @@ from nas_lightning.spaces.fixed import check_callable
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.tasks import MultiClass, Task
+from nas_lightning.utils.devices import double
 
 # What metrics need from the passes.
 
@@ -417,7 +418,7 @@ def spectral_entropy(features: Tensor) -> Tensor:
     """
     rows = features.detach().movedim(1, -1).flatten(0, -2)  # (m · positions, c)
     rows = rows - rows.mean(dim=0)
-    values = torch.linalg.eigvalsh((rows.T @ rows).double()).clamp(min=0)
+    values = torch.linalg.eigvalsh(double(rows.T @ rows)).clamp(min=0)
     shares = values / values.sum()
     return torch.special.entr(shares).sum()
 
@@ -562,7 +563,7 @@ class RectifierCodes(TorchDispatchMode):
             everything, nothing = torch.ones_like(above[0]), torch.zeros_like(above[0])
             for begun, ended in pairwise([everything, *above, nothing]):
                 inside = (begun & ~ended).float()
-                self.kernel += (inside @ inside.T).to(self.kernel)
+                self.kernel += double(inside @ inside.T).cpu()
 
 
 # Initializations that training-free metrics are defined for.

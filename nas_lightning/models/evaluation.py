@@ -206,7 +206,7 @@ def evaluate(ensemble: Ensemble, batches: Iterable[Batch]) -> Evaluation:
     was_training = ensemble.training
     ensemble.eval()
     found = [
-        (ensemble.member_probabilities(x.to(parameter)).double().cpu(), y.cpu())
+        (ensemble.member_probabilities(x.to(parameter)).cpu().double(), y.cpu())
         for x, y in follow(batches, "batches")
     ]
     ensemble.train(was_training)

@@ -38,6 +38,7 @@ class Conditions:
             Runtime.
         threads: threads of a network.
         clock: `wall`; or `processor`, with one thread, on a machine that is busy.
+        accelerator: type of the device that computes.
 
     >>> print(Conditions("onnx"))
     ONNX Runtime, 1 thread, wall clock
@@ -48,18 +49,24 @@ class Conditions:
     runtime: Runtime = "eager"
     threads: Processes = 1
     clock: Clock = "wall"
+    accelerator: Literal["cpu", "cuda", "mps"] = "cpu"
 
     def __post_init__(self) -> None:
         if self.clock == "processor" and self.threads > 1:
             raise InputError("expected one thread, for processor time", got=self.threads, where="threads")
+        if self.accelerator != "cpu" and (self.runtime == "onnx" or self.clock == "processor"):
+            expected = f"expected trainer.accelerator=cpu for runtime={self.runtime} and clock={self.clock}"
+            raise InputError(expected, got=self.accelerator)
 
     def __str__(self) -> str:
-        return state_conditions(_NAMES[self.runtime], self.threads, self.clock)
+        where = "" if self.accelerator == "cpu" else f" on {self.accelerator}"
+        return state_conditions(_NAMES[self.runtime] + where, self.threads, self.clock)
 
     @property
     def settings(self) -> dict[str, str]:
         """The settings of a device's file."""
-        return {"runtime": self.runtime, "threads": str(self.threads), "clock": self.clock}
+        settings = {"runtime": self.runtime, "threads": str(self.threads), "clock": self.clock}
+        return settings if self.accelerator == "cpu" else {**settings, "accelerator": self.accelerator}
 
     @classmethod
     def read(cls, settings: Mapping[str, str]) -> Conditions | None:
@@ -67,8 +74,12 @@ class Conditions:
         runtime, threads, clock = (settings.get(name, "") for name in ("runtime", "threads", "clock"))
         if runtime not in get_args(Runtime) or not threads.isdecimal() or clock not in CLOCKS:
             return None
+        accelerator = settings.get("accelerator", "cpu")
+        here = torch.accelerator.current_accelerator(check_available=True)
+        if accelerator != "cpu" and (here is None or here.type != accelerator):
+            return None
         try:
-            return cls(runtime, int(threads), clock)  # type: ignore[arg-type]
+            return cls(runtime, int(threads), clock, accelerator)  # type: ignore[arg-type]
         except InputError:  # more threads than this machine has
             return None
 
@@ -106,15 +117,16 @@ def measure_networks(
     >>> measure_networks([nn.Flatten], (3, 8, 8), Conditions(), rounds=2, least_ms=0.1).shape
     (1, 2)
     """
-    x, normalize = torch.rand(1, *image), Normalize([0.5] * image[0], [0.25] * image[0])
+    device = torch.device(conditions.accelerator)
+    x, normalize = torch.rand(1, *image).to(device), Normalize([0.5] * image[0], [0.25] * image[0])
     with fixed_threads(conditions.threads), torch.inference_mode(), TemporaryDirectory() as place:
         calls = []
         for number, build in enumerate(follow(networks, "networks")):
             with torch.random.fork_rng(devices=[]):
-                network = nn.Sequential(normalize, build()).eval()
+                network = nn.Sequential(normalize, build()).to(device).eval()
             run = _runner(network, conditions, image, Path(place) / f"{number}.onnx")
             calls.append(partial(run, x))
-        return time_in_turn(calls, rounds, clock=conditions.clock, **options)
+        return time_in_turn(calls, rounds, clock=conditions.clock, device=device, **options)
 
 
 def _runner(

@@ -19,6 +19,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
 from nas_lightning.tasks import MultiClass, task_of
+from nas_lightning.utils.devices import double, has_float64
 
 Batch = tuple[Tensor, Tensor]
 T = TypeVar("T")
@@ -220,6 +221,8 @@ class InheritedWeights:
         self.space, self.supernet, self.average = space, supernet, average
         self.batches = list(place_batches(supernet, batches))
         self.labels = torch.cat([y for _, y in self.batches])
+        if not has_float64(self.labels.device):
+            self.labels = self.labels.cpu()
         self.predictions: dict[Genotype, Tensor] = {}
 
     @torch.no_grad()
@@ -229,14 +232,14 @@ class InheritedWeights:
             like = next(self.supernet.parameters())
             path = {name: matrix.to(like) for name, matrix in self.space.one_hot(genotype).items()}
             logits = [self.supernet(x, path) for x, _ in self.batches]
-            self.predictions[genotype] = torch.cat(logits).double().softmax(dim=1)
+            self.predictions[genotype] = double(torch.cat(logits)).softmax(dim=1)
         return self.predictions[genotype]
 
     def scores(self, members: Sequence[Genotype]) -> tuple[float, float]:
         """Loss and accuracy of the averaged prediction, over all processes."""
         probabilities = torch.stack([self.predict(member) for member in members])
         right = probabilities.mean(dim=0).argmax(dim=1) == self.labels
-        found = torch.stack([averaged_loss(probabilities, self.labels), right.double().mean()])
+        found = torch.stack([averaged_loss(probabilities, self.labels), double(right).mean()])
         self.average([found])
         return float(found[0]), float(found[1])
 

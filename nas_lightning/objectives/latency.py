@@ -22,6 +22,7 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.table_formats import READERS, SETTING, read_settings
 from nas_lightning.spaces.base import SearchSpace, sample_distinct
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.files import write_whole
 from nas_lightning.utils.progress import follow
 from nas_lightning.validation import PositiveFloat
@@ -129,6 +130,7 @@ def time_in_turn(
     least_ms: float = 10.0,
     clock: Clock = "wall",
     seed: int = 0,
+    device: torch.device = CPU,
 ) -> Array:
     """Return the median milliseconds of each function's calls in each round: (functions, rounds).
 
@@ -140,6 +142,7 @@ def time_in_turn(
             `LEAST_CALLS` times.
         clock: `wall` or `processor`.
         seed: seed of the orders.
+        device: where the calls compute; times are taken when it has finished.
 
     >>> time_in_turn([lambda: sum(range(100)), lambda: sum(range(20_000))], rounds=3).shape
     (2, 3)
@@ -147,11 +150,17 @@ def time_in_turn(
     for call in calls:
         for _ in range(warmup):
             call()
+
+    def now() -> float:
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        return CLOCKS[clock]()
+
     found = np.empty((len(calls), rounds))
     generator = np.random.default_rng(seed)
     for number in follow(range(rounds), "rounds"):
         for index in generator.permutation(len(calls)):
-            found[index, number] = np.median(_time_calls(calls[index], CLOCKS[clock], least_ms))
+            found[index, number] = np.median(_time_calls(calls[index], now, least_ms))
     return found
 
 

@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
-from nas_lightning.data.order import rank_and_world
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import place_batches
@@ -25,6 +24,8 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import DerivedNetwork, NetworkFactory
 from nas_lightning.tasks import MultiClass, Task, task_of
 from nas_lightning.training.optimizers import build_optimizer, build_scheduler
+from nas_lightning.utils.devices import CPU, seeded
+from nas_lightning.utils.processes import rank_and_world
 from nas_lightning.utils.progress import OutOfTimeError, never
 from nas_lightning.utils.randomness import seed_of_name
 from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
@@ -92,6 +93,7 @@ class ShortTraining:
         lr: initial learning rate.
         settings: the other settings.
         seed: seed of weights and order.
+        device: where networks are trained; they are built on the CPU.
         out_of_time: called before each step; the training is abandoned if it returns True.
     """
 
@@ -106,17 +108,18 @@ class ShortTraining:
         lr: PositiveFloat = 0.1,
         settings: ShortTrainingSettings = PLAIN,
         seed: Seed = 0,
+        device: torch.device = CPU,
         out_of_time: Callable[[], bool] = never,
     ) -> None:
-        self.space, self.network, self.data = space, network, data
+        self.space, self.network, self.data, self.device = space, network, data, device
         self.epochs, self.lr, self.settings, self.seed = epochs, lr, settings, seed
         self.out_of_time = out_of_time
         self.world: int | None = None
 
-    def to_send(self, network: NetworkFactory) -> ShortTraining:
+    def to_send(self) -> ShortTraining:
         """Return a copy for another process: data without a trainer, the same batch size, no time limit."""
         sent = copy.copy(self)
-        sent.network, sent.data, sent.world = network, self.data.to_send(), rank_and_world()[1]
+        sent.data, sent.world = self.data.to_send(), rank_and_world()[1]
         sent.out_of_time = never
         return sent
 
@@ -127,9 +130,8 @@ class ShortTraining:
 
     def __call__(self, genotype: Genotype) -> float:
         task = task_of(self.data)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed_of_name(self.seed, self.space.notation(genotype)))
-            network = self.network(genotype).train()
+        with seeded(seed_of_name(self.seed, self.space.notation(genotype)), self.device):
+            network = self.network(genotype).to(self.device).train()
             weights, chosen = list(network.parameters()), self.settings
             optimizer = build_optimizer(weights, chosen.opt, lr=self.lr, weight_decay=chosen.weight_decay)
             lr_min = 0.05 * self.lr if chosen.lr_min is None else chosen.lr_min

@@ -237,8 +237,3 @@ def check_outputs(count: int) -> None:
 
 
 NetworkFactory = Callable[[Genotype], nn.Module]
-
-
-def build_on(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
-    """Build the network of a genotype on a device; a partial of this function can be pickled."""
-    return network(genotype).to(device)

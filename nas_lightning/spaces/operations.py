@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.spaces.depthwise import DepthwiseConv2d
 from nas_lightning.spaces.recomputation import is_bare, run_layers
+from nas_lightning.utils.devices import double
 
 # Batch norms
 
@@ -471,7 +472,7 @@ class NoiseOp(nn.Module):
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
-        keys = x.detach().double().sum(dim=(1, 2, 3)).view(torch.int64)
+        keys = double(x.detach()).sum(dim=(1, 2, 3)).view(torch.int64)
         return normal(keys, x[:, :, :: self.stride, :: self.stride])
 
 
@@ -480,7 +481,7 @@ def normal(keys: Tensor, like: Tensor) -> Tensor:
 
     √(−2 ln u) cos(2π v), with u and v uniform (Box and Muller).
     """
-    index = torch.arange(2 * like[0].numel(), device=like.device)
+    index = torch.arange(2 * like[0].numel(), device=keys.device)
     u, v = uniform(keys[:, None] + _GOLDEN * (index + 1)).chunk(2, dim=1)
     return (torch.sqrt(-2 * torch.log(u)) * torch.cos(2 * math.pi * v)).view(like.shape).to(like)
 

@@ -24,6 +24,7 @@ from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.supernet import SupernetStrategy
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import constant
+from nas_lightning.utils.devices import seeded
 from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, Share, checked
 
 Matrices = dict[str, Tensor]
@@ -51,15 +52,16 @@ class Derivation(ABC):
         """Return the genotypes, the best first."""
 
 
-def equal_weights(space: SearchSpace) -> Matrices:
-    """Return the same share for every operation of a row."""
-    return {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
+def equal_weights(strategy: SupernetStrategy) -> Matrices:
+    """Return the same share for every operation of a row, on the supernet's device."""
+    groups, device = strategy.space.groups.items(), next(strategy.supernet.parameters()).device
+    return {name: torch.full(group.shape, 1 / group.shape[1], device=device) for name, group in groups}
 
 
 def final_weights(strategy: SupernetStrategy) -> Matrices:
     """Return the strategy's scores (not relaxed weights, which may be a sample), or equal weights."""
     scores = strategy.scores()
-    return {name: scores.get(name, equal).clone() for name, equal in equal_weights(strategy.space).items()}
+    return {name: scores.get(name, equal).clone() for name, equal in equal_weights(strategy).items()}
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -284,7 +286,7 @@ def normalize_rows(kept: Tensor, before: Tensor) -> Tensor:
 
 def ranked_rows(weights: Tensor, raises: Tensor) -> Tensor:
     """Return one-hot rows, scaled by the rank of their rise of the loss: (edges, ops)."""
-    rank = torch.tensor(ranks(raises.sum(dim=1).tolist()), dtype=weights.dtype)
+    rank = weights.new_tensor(ranks(raises.sum(dim=1).tolist()))
     return rank[:, None] * (weights > 0)
 
 
@@ -435,7 +437,7 @@ class ZeroCost(Derivation):
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         supernet, weights = strategy.supernet, final_weights(strategy)
         if self.untrained:
-            supernet, weights = initialize_weights(supernet, self.seed), equal_weights(strategy.space)
+            supernet, weights = initialize_weights(supernet, self.seed), equal_weights(strategy)
         (batch,) = place_batches(supernet, data.train_batches(1))
         found: list[tuple[float, Genotype]] = []
         for order in range(self.orders):
@@ -487,11 +489,11 @@ class WeighedSupernet(nn.Module):
 
 
 def initialize_weights(supernet: Supernet, seed: int) -> Supernet:
-    """Return a copy of the supernet with newly initialized weights."""
-    fresh = deepcopy(supernet)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    """Return a copy of the supernet with newly initialized weights, drawn on the CPU."""
+    device = next(supernet.parameters()).device
+    fresh = deepcopy(supernet).cpu()
+    with seeded(seed):
         for module in fresh.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
                 module.reset_parameters()
-    return fresh
+    return fresh.to(device)

@@ -39,6 +39,7 @@ PARTS: Mapping[str, str] = {
     "retrain": "builds the LightningModule that trains a network",
     "trainer": "builds a trainer without loggers; keywords change its options: trainer(max_epochs=3)",
     "folder": "the run's folder",
+    "accelerator": "where the trainer computes, as `torch.device`",
     "seed": "the run's seed",
 }
 """Parts that the command passes to `run`, by the names of its arguments."""

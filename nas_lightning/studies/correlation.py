@@ -48,6 +48,7 @@ from nas_lightning.studies.scoring import (
     top_mean,
     widths,
 )
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.tables import Entry, Estimate, Table
 from nas_lightning.validation import (
     NonNegativeInt,
@@ -230,10 +231,11 @@ class Correlation(EstimatedStudy):
         data: SearchData,
         benchmark: TabularBenchmark,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score the architectures on one batch, look up their accuracies, and correlate the two."""
         genotypes, accuracies = self.draw_known(benchmark, space)
-        pool = self.scored_pool(space, genotypes, folder)
+        pool = self.scored_pool(space, genotypes, folder, accelerator)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
         values = pool.score_main(setting)
         target = benchmark.dataset
@@ -410,6 +412,7 @@ class CorrelationSettings(EstimatedStudy):
         data: SearchData,
         benchmark: TabularBenchmark,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score the architectures in each setting, and correlate all scores with the same accuracies."""
         genotypes, accuracies = self.draw_known(benchmark, space)
@@ -424,7 +427,7 @@ class CorrelationSettings(EstimatedStudy):
         settings |= data_sets(main, network, self.others)
         if self.agnostic:
             settings |= agnostic(main, data.num_classes, self.seed)
-        scores = self.scored_pool(space, genotypes, folder).score(settings)
+        scores = self.scored_pool(space, genotypes, folder, accelerator).score(settings)
         accuracy, what = accuracies[benchmark.dataset], f"{self.cells:,} cells scored on {data.name}"
         tables = [
             self._table_of(one, scores, accuracy, s, what) for one in varied for s in (spearman, kendall)

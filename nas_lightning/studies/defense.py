@@ -29,6 +29,7 @@ from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import draw_genotypes
 from nas_lightning.studies.training import train_networks
 from nas_lightning.training.retrain import Retrain
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.tables import Table
 from nas_lightning.validation import PositiveInt, Seed, at_least, checked, entries
@@ -81,6 +82,7 @@ class Defense(Study):
         retrain: Callable[[nn.Module], Retrain],
         trainer: Callable[..., pl.Trainer],
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Load or train the members, and attack each of them."""
         if self.ensemble is not None:
@@ -95,9 +97,8 @@ class Defense(Study):
                 genotypes, network, data, retrain, trainer, folder / "trained", self.seed
             )
             members = [with_normalization(alone, data.data) for alone in networks]
-        device = trainer().strategy.root_device
         batches = pixel_batches(data.data, self.images)
-        rounds = self._rounds([member.to(device) for member in members], batches, folder / ROUNDS_FILE)
+        rounds = self._rounds([member.to(accelerator) for member in members], batches, folder / ROUNDS_FILE)
         return self._findings(rounds, sum(len(y) for _, y in batches), data.name)
 
     def _rounds(

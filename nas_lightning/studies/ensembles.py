@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytorch_lightning as pl
+import torch
 from matplotlib.figure import Figure
 from torch import nn
 
@@ -21,6 +22,7 @@ from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import draw_genotypes
 from nas_lightning.studies.training import train_networks
 from nas_lightning.training.retrain import Retrain
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.validation import Seed, at_least, checked
 
@@ -71,6 +73,7 @@ class EnsembleComparison(Study):
         retrain: Callable[[nn.Module], Retrain],
         trainer: Callable[..., pl.Trainer],
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Load or train the ensembles, and evaluate all of them."""
 
@@ -79,8 +82,8 @@ class EnsembleComparison(Study):
             return Ensemble(train_networks(genotypes, network, data, retrain, trainer, to, self.seed))
 
         found = dict(self._load(data)) if self.runs else dict(self._train(space, train))
-        device, batches = trainer().strategy.root_device, every_test_batch(data.data)
-        evaluations = {name: evaluate(one.to(device), batches) for name, one in found.items()}
+        batches = every_test_batch(data.data)
+        evaluations = {name: evaluate(one.to(accelerator), batches) for name, one in found.items()}
         rows: list[list[Entry]] = [[name, *_numbers(one)] for name, one in evaluations.items()]
         columns = ["ensemble", "members", *PERCENT.values(), "NLL"]
         title = f"Ensembles on {len(next(iter(evaluations.values())).labels):,} test images of {data.name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.constrained import COUNTED, HELD_OUT, fit_costs
 from nas_lightning.strategies.black_box.pool import forest, graph_counts
 from nas_lightning.studies.scoring import ParallelStudy, spearman
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Estimate, Table
 from nas_lightning.validation import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
@@ -306,6 +307,7 @@ class Front(ParallelStudy):
         data: SearchData,
         benchmark: TabularBenchmark,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score the cells, choose scores on some devices, and judge them on others."""
         tables = {name: LatencyTable(path, space, gaps=True) for name, path in (self.tables or {}).items()}
@@ -313,7 +315,7 @@ class Front(ParallelStudy):
         scored, draws = self._draw(len(cells))
         benches = self._benches(tables, space, benchmark, cells)
         accuracies = [benchmark.valid_accuracy(c, epochs=12) for c in cells] if self.evaluations else []
-        found = self._score(space, network, data, [cells[row] for row in scored], folder)
+        found = self._score(space, network, data, [cells[row] for row in scored], folder, accelerator)
         scores = dict(zip(scored, found, strict=True))
         looks = [self._look(rows, cells, scores) for rows in draws]
         choice, names = self._choose(looks, benches, benchmark.dataset)
@@ -344,12 +346,13 @@ class Front(ParallelStudy):
         data: SearchData,
         cells: Sequence[Genotype],
         folder: Path,
+        device: torch.device,
     ) -> list[MetricValues]:
         batch = data.train.plain_images(self.images)
         path = folder / "scores.csv" if self.scores is None else Path(self.scores)
         metrics = {**named_metrics(self.metrics), **named_metrics(self.ranking)}
-        workers, backend = self.workers, self.backend
-        return score_pool(space, network, cells, batch, metrics, path=path, workers=workers, backend=backend)
+        options: dict[str, Any] = {"workers": self.workers, "backend": self.backend, "device": device}
+        return score_pool(space, network, cells, batch, metrics, path=path, **options)
 
     def _look(self, rows: Rows, cells: Sequence[Genotype], scores: Mapping[int, MetricValues]) -> Look:
         drawn = rows.tolist()

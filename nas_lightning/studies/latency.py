@@ -35,6 +35,7 @@ from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import spearman
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.tables import Entry, Estimate, Table
 from nas_lightning.validation import Seed, above, at_least, at_most, checked
@@ -55,7 +56,7 @@ class Latency(Study):
         clock: `wall`; or `processor`, with one thread, on a machine that is busy.
         rounds: rounds in which all networks are measured in turn.
         least_ms: least duration of a network's calls in a round.
-        device: name of the device in the file; None: the machine's processor architecture.
+        device: name of the device in the file; None: that of the GPU or of the processor architecture.
         seed: seed of the networks and of the order.
 
     >>> Latency(networks=10, judged=8)
@@ -83,7 +84,7 @@ class Latency(Study):
             raise InputError(expected, got=judged, where="study.judged")
         self.networks, self.judged, self.conditions = networks, judged, Conditions(runtime, threads, clock)
         self.rounds, self.least_ms, self.seed = rounds, least_ms, seed
-        self.device = device or platform.machine() or "device"
+        self.device = device
 
     def run(
         self,
@@ -92,8 +93,10 @@ class Latency(Study):
         network_sizes: Mapping[str, Any],
         data: SearchData,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Measure, predict, and write the device."""
+        self.conditions = Conditions(**{**vars(self.conditions), "accelerator": accelerator.type})
         drawn = draw_distinct(space, self.networks, torch.Generator().manual_seed(self.seed))
         settings = {
             **device_settings(space, data, network_sizes),
@@ -103,7 +106,7 @@ class Latency(Study):
         times = self._times(drawn, space, network, data.image, folder, settings)
         ms, errors = medians(times)
         measured = dict(zip(map(space.notation, drawn), ms.tolist(), strict=True))
-        write_device(folder / FILE, self.device, measured, settings)
+        write_device(folder / FILE, self.device or _name_of(accelerator), measured, settings)
         macs = np.array([float(cost(network(genotype), data.image).macs) for genotype in drawn])
         return self._judge(space, drawn, times, macs, (ms, errors))
 
@@ -171,3 +174,8 @@ class Latency(Study):
             ],
             numbers=numbers,
         )
+
+
+def _name_of(device: torch.device) -> str:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return name or "device"

@@ -41,6 +41,7 @@ from nas_lightning.studies.scoring import (
     top_mean,
 )
 from nas_lightning.studies.training import FILE, train_all
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.files import write_whole
 from nas_lightning.utils.tables import Entry, Estimate, Table
 from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
@@ -98,13 +99,14 @@ class Ranking(EstimatedStudy):
         data: SearchData,
         benchmark: TabularBenchmark,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score the space's cells, choose sets on halves of all spaces, and judge them on the others."""
         others = [Path(path) for path in self.others]
         files = [read_scores(path, self.metrics) for path in others]
         genotypes, accuracies = self.draw_known(benchmark, space)
         target = benchmark.dataset
-        pool = self.scored_pool(space, genotypes, folder)
+        pool = self.scored_pool(space, genotypes, folder, accelerator)
         setting = Setting(network, data.train_batches(1)[0])
         values = pool.score_main(setting)
         own = {**orient(self.metrics, values), VALUE: accuracies[target]}
@@ -297,10 +299,17 @@ class Picks(ParallelStudy):
         """The metrics of the ranking, by name."""
         return named_metrics(self.metrics)
 
-    def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
+    def run(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        folder: Path,
+        accelerator: torch.device = CPU,
+    ) -> Findings:
         """Score the pools, train the picks, and compare them."""
-        training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr)
-        picks = [self._picks(space, network, data, folder, seed) for seed in range(self.pools)]
+        training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr, device=accelerator)
+        picks = [self._picks(space, network, data, folder, accelerator, seed) for seed in range(self.pools)]
         order = [genotype for pool in picks for genotype in pool]
         accuracies = np.array(train_all(training, order, folder / FILE, self.workers, self.backend)).reshape(
             self.pools, len(KINDS)
@@ -322,7 +331,13 @@ class Picks(ParallelStudy):
         )
 
     def _picks(
-        self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path, seed: int
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        folder: Path,
+        device: torch.device,
+        seed: int,
     ) -> list[Genotype]:
         pool = draw_distinct(space, self.pool_size, torch.Generator().manual_seed(seed))
         (batch,) = data.train_batches(1)
@@ -332,6 +347,7 @@ class Picks(ParallelStudy):
             "workers": self.workers,
             "backend": self.backend,
             "seed": seed,
+            "device": device,
         }
         scores = score_pool(space, network, pool, batch, {**self.ranking, "size": Params()}, **options)
         ranking, sizes = log_ranks(scores, self.ranking), [row["size"] for row in scores]

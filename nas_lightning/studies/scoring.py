@@ -28,6 +28,7 @@ from nas_lightning.objectives.rankings import log_ranks
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.studies.base import Study
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.files import json_text, read_records, read_text, write_whole
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.tables import Estimate
@@ -148,10 +149,12 @@ class ScoredStudy(ParallelStudy):
     scores: str | Path | None = None
     seed: Seed = 0
 
-    def scored_pool(self, space: SearchSpace, genotypes: Sequence[Genotype], folder: Path) -> "Pool":
+    def scored_pool(
+        self, space: SearchSpace, genotypes: Sequence[Genotype], folder: Path, device: torch.device = CPU
+    ) -> "Pool":
         """Return the pool of these architectures in a run's folder."""
         files = folder / "scores" if self.scores is None else Path(self.scores)
-        return Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
+        return Pool(space, genotypes, self.metrics, files, self.workers, self.backend, device)
 
     def draw_known(
         self, benchmark: TabularBenchmark, space: SearchSpace
@@ -254,6 +257,7 @@ class Pool:
         folder: folder of the files `<setting>.csv`; architectures that a file contains are not scored again.
         workers: number of processes.
         backend: where they run.
+        device: where networks are scored.
     """
 
     space: SearchSpace
@@ -262,6 +266,7 @@ class Pool:
     folder: Path
     workers: int = 1
     backend: Backend = "processes"
+    device: torch.device = CPU
 
     def score(self, settings: Mapping[str, Setting]) -> dict[str, dict[str, Values]]:
         """Return {setting: {metric: (n,)}}, the values as the metrics return them."""
@@ -284,6 +289,7 @@ class Pool:
             backend=self.backend,
             scheme=setting.scheme,
             seed=setting.seed,
+            device=self.device,
         )
         return {metric: np.array([row[metric] for row in rows]) for metric in self.metrics}
 
@@ -446,9 +452,10 @@ def seconds_of(pool: Pool, setting: Setting, metrics: Mapping[str, Mapping[str, 
 def _seconds(pool: Pool, setting: Setting, metrics: Mapping[str, Metric]) -> float:
     seconds = []
     for genotype in pool.genotypes[:_TIMED]:
-        network = setting.network(genotype)
+        network = setting.network(genotype).to(pool.device)
+        x, labels = (part.to(pool.device) for part in setting.batch)
         start = time.process_time()
-        score(network, setting.batch, metrics)
+        score(network, (x, labels), metrics)
         seconds.append(time.process_time() - start)
     return statistics.median(seconds)
 

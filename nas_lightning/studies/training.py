@@ -29,6 +29,7 @@ from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.studies.scoring import ParallelStudy, draw_genotypes, estimate, spearman
+from nas_lightning.utils.devices import CPU, arithmetic
 from nas_lightning.utils.files import replacing
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import duration
@@ -140,7 +141,7 @@ class ShortTrainings(ParallelStudy):
         workers, backend: processes that train, see `ParallelStudy`.
 
     >>> ShortTrainings.wants()
-    {'space': True, 'network': True, 'data': True, 'folder': True}
+    {'space': True, 'network': True, 'data': True, 'folder': True, 'accelerator': False}
     """
 
     cells: Annotated[int, at_least(4)] = 40
@@ -148,9 +149,17 @@ class ShortTrainings(ParallelStudy):
     lr: PositiveFloat = 0.1
     seed: Seed = 0
 
-    def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
+    def run(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        folder: Path,
+        accelerator: torch.device = CPU,
+    ) -> Findings:
         """Draw, train, and write; correlate the accuracies with the number of parameters."""
-        training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr, seed=self.seed)
+        options: dict[str, Any] = {"epochs": self.epochs, "lr": self.lr, "seed": self.seed}
+        training = ShortTraining(space, network, data, **options, device=accelerator)
         genotypes = draw_genotypes(space, self.cells, self.seed)
         accuracies = np.array(train_all(training, genotypes, folder / FILE, self.workers, self.backend))
         params = [count_parameters(network(genotype)) for genotype in genotypes]
@@ -178,9 +187,10 @@ def train_all(
     rows = file.read()
     wanted = {training.space.notation(genotype): genotype for genotype in genotypes}
     todo = [(name, genotype) for name, genotype in wanted.items() if name not in rows]
-    sent = training if is_alone(workers, backend) else training.to_send(training.network)
+    sent = training if is_alone(workers, backend) else training.to_send()
     work = partial(train_timed, sent)
-    for name, accuracy, seconds in spread(work, todo, workers=workers, backend=backend):
+    done = spread(work, todo, workers=workers, backend=backend, device=training.device)
+    for name, accuracy, seconds in done:
         rows[name] = {column: accuracy, SECONDS: seconds}
         file.append(name, rows[name])
         print(f"{sum(one in rows for one in wanted)} of {len(wanted)}: {accuracy:.2f} %", flush=True)
@@ -205,4 +215,5 @@ def settings_of(training: ShortTraining) -> dict[str, Any]:
         "epochs": training.epochs,
         "lr": training.lr,
         "seed": training.seed,
+        "device": arithmetic(training.device),
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -30,6 +31,7 @@ from nas_lightning.studies.scoring import (
     mean_estimate,
     orient,
 )
+from nas_lightning.utils.devices import CPU
 from nas_lightning.utils.randomness import seed_of
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.validation import DISTINCT, PositiveInt, at_least, checked, entries
@@ -82,6 +84,7 @@ class Transfer(ScoredStudy):
         data: SearchData,
         benchmark: TabularBenchmark,
         folder: Path,
+        accelerator: torch.device = CPU,
     ) -> Findings:
         """Score the architectures on one batch, choose by each data set, and look up all accuracies."""
         if len(benchmark.datasets) < 2:
@@ -90,7 +93,8 @@ class Transfer(ScoredStudy):
         genotypes, accuracies = self.draw_known(benchmark, space)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
         metrics = {name: self.metrics[name] for name in self.by}
-        scores = replace(self.scored_pool(space, genotypes, folder), metrics=metrics).score_main(setting)
+        pool = self.scored_pool(space, genotypes, folder, accelerator)
+        scores = replace(pool, metrics=metrics).score_main(setting)
         oriented = orient(metrics, scores)
         counts = dict.fromkeys(min(number, self._pool_size) for number in self.k)
         rows = [

@@ -68,12 +68,12 @@ def results(tmp_path_factory):
     return get
 
 
-def fit(folder, searches, program="tests.strategies.fit_as_process"):
+def fit(folder, searches, program="tests.strategies.fit_as_process", who=WHO):
     """One process alone and two together, side by side."""
     command = [sys.executable, "-m", program, str(folder), *searches]
     port = str(free_port())
     running, pipe = [], {"cwd": REPOSITORY, "stderr": subprocess.PIPE, "text": True}
-    for world, rank in WHO:
+    for world, rank in who:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if world > 1:  # as torchrun would
             environment |= {

@@ -2,7 +2,7 @@
 
 Nothing here has a gradient. A training step is a *round*, which the subclass defines. Scores and evaluations
 are part of the checkpoint, so a search that was killed resumes with the next round, to the same bits. With
-several processes the first one scores and evaluates, and broadcasts the results.
+several processes each scores and trains its share of the architectures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from nas_lightning.metrics.pool import check_pool, score_pool
 from nas_lightning.objectives.rankings import log_ranks
 from nas_lightning.objectives.short_training import (
     PLAIN,
-    AccuracyObjective,
     Evaluator,
     ShortTraining,
     ShortTrainingSettings,
@@ -40,9 +39,11 @@ from nas_lightning.objectives.short_training import (
 )
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.network import NetworkFactory, build_on
+from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.base import Strategy
+from nas_lightning.training.run_length import deadline_of
 from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.processes import from_first, rank_and_world, share_out
 from nas_lightning.utils.progress import OutOfTimeError
 from nas_lightning.utils.text import duration
 from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
@@ -115,7 +116,7 @@ class BlackBox(Strategy):
         self.processes: dict[str, Any] = {"workers": workers, "backend": backend}
         self.pool = None if pool is None else Path(pool)
         options: dict[str, Any] = {"epochs": epochs, "lr": lr, "settings": short_training, "seed": seed}
-        training = ShortTraining(space, self._on_device, data, **options)
+        training = ShortTraining(space, network, data, **options)
         training.out_of_time = self.out_of_time
         self.objective = build_objective(evaluation, training, benchmark)
         self.prefetch = Prefetch(training if evaluation == "training" else None, workers, backend)
@@ -148,8 +149,10 @@ class BlackBox(Strategy):
 
     def on_fit_start(self) -> None:
         super().on_fit_start()
+        if isinstance(self.objective, ShortTraining):
+            self.objective.device = self.device
         if self.pool is not None and self.metrics:
-            check_pool(self.pool, self.space, *self._subject(), self.metrics, self.seed)
+            check_pool(self.pool, self.space, *self._subject(), self.metrics, self.seed, self.device)
 
     @abstractmethod
     def run_round(self, number: int) -> Mapping[str, float]:
@@ -194,10 +197,10 @@ class BlackBox(Strategy):
         objective, notation = self.objective, self.space.notation(genotype)
         assert objective is not None
         if notation not in self.evaluated:
-            build = partial(build_on, self.network, self.device)
-            timed = self._do_first(
-                partial(self.prefetch.evaluate, objective, genotype, build, self.likely_next)
-            )
+            if self.prefetch.is_alone:
+                timed = from_first(partial(evaluate_timed, objective, genotype))
+            else:
+                timed = self.prefetch.evaluate(genotype, self.likely_next)
             if timed is None or self.spent["evaluating"] + timed[1] > (self.seconds or math.inf):
                 raise OutOfTimeError
             self.evaluated[notation] = timed[0]
@@ -237,8 +240,9 @@ class BlackBox(Strategy):
         self, genotypes: Sequence[Genotype], metrics: Mapping[str, Metric], path: Path | None, seed: int
     ) -> list[Scores]:
         build, batch = self._subject()
-        options: dict[str, Any] = {"path": path, "out_of_time": self.out_of_time, **self.processes}
-        return score_pool(self.space, build, genotypes, batch, metrics, **options, seed=seed)
+        options: dict[str, Any] = {"path": path, "out_of_time": self._is_over, **self.processes}
+        options |= {"seed": seed, "device": self.device}
+        return score_pool(self.space, build, genotypes, batch, metrics, **options)
 
     def _score_again(self, notations: list[str], metrics: Mapping[str, Metric]) -> list[Scores]:
         path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
@@ -247,26 +251,21 @@ class BlackBox(Strategy):
 
     def _subject(self) -> tuple[NetworkFactory, Batch]:
         """Return the network factory and the images to score on: fixed, without augmentation."""
-        x, y = self.data.train.plain_images(self.images, self.seed)
-        return partial(build_on, self.network, self.device), (x.to(self.device), y.to(self.device))
+        return self.network, self.data.train.plain_images(self.images, self.seed)
 
-    def _on_device(self, genotype: Genotype) -> nn.Module:
-        return build_on(self.network, self.device, genotype)
-
-    def _do_first(self, work: Callable[[], T]) -> T:
-        """Do the work in the first process and broadcast its result."""
-        result = work() if self.trainer.is_global_zero else None
-        return self.trainer.strategy.broadcast(result)  # type: ignore[return-value]
+    def _is_over(self) -> bool:
+        """Return whether the time is over, by the clock of the first process."""
+        return deadline_of(self.trainer) is not None and from_first(self.out_of_time)
 
     def timed(self, what: str, work: Callable[[], T]) -> T:
-        """Do the work in the first process and add its time to `spent`."""
+        """Do the work in all processes, and add the time of the first to `spent`."""
         start = monotonic()
-        result = self._do_first(work)
-        self.spent[what] += self._do_first(lambda: monotonic() - start)
+        result = work()
+        self.spent[what] += from_first(lambda: monotonic() - start)
         return result
 
 
-# Several workers train the architectures of the next rounds in advance.
+# Several workers or processes train the architectures of the next rounds in advance.
 #
 # An accuracy depends only on the seed and the architecture, so prefetching changes no result.
 
@@ -276,41 +275,41 @@ Timed = tuple[float, float] | None  # value and seconds; None where time was ove
 class Prefetch:
     """Short trainings of several architectures at once, of which the first one is needed now.
 
-    With n workers a search whose next architectures are known takes about 1/n of the time.
+    With n at once a search whose next architectures are known takes about 1/n of the time.
 
     Args:
         training: the short training; None: evaluations are table lookups, which are not prefetched.
-        workers: number of processes.
+        workers: number of processes of each process of a distributed run.
         backend: where the processes run, see `nas_lightning.backends.spread`.
     """
 
     def __init__(self, training: ShortTraining | None, workers: int, backend: Backend) -> None:
         check_backend(backend, "strategy.backend")
-        training = None if is_alone(workers, backend) else training
         self.training, self.workers, self.backend = training, workers, backend
         self.values: dict[str, Timed] = {}
 
-    def evaluate(
-        self,
-        objective: AccuracyObjective,
-        genotype: Genotype,
-        network: NetworkFactory,
-        likely_next: Callable[[int], list[Genotype]],
-    ) -> Timed:
+    @property
+    def is_alone(self) -> bool:
+        """Whether one process evaluates one architecture after the other."""
+        alone = rank_and_world()[1] == 1 and is_alone(self.workers, self.backend)
+        return self.training is None or alone
+
+    def evaluate(self, genotype: Genotype, likely_next: Callable[[int], list[Genotype]]) -> Timed:
         """Return the value and seconds, training it together with those that are likely to come next."""
-        if self.training is None:
-            return evaluate_timed(objective, genotype)
+        assert self.training is not None
         name = self.training.space.notation(genotype)
         if name not in self.values:
-            others = likely_next(width(self.backend, self.workers) - 1)
-            self._train(self.training.to_send(network), [genotype, *others])
+            at_once = width(self.backend, self.workers) * rank_and_world()[1]
+            self._train(self.training, [genotype, *likely_next(at_once - 1)])
         return self.values.pop(name)
 
     def _train(self, training: ShortTraining, genotypes: list[Genotype]) -> None:
         names = {training.space.notation(genotype): genotype for genotype in genotypes}
         todo = [(name, genotype) for name, genotype in names.items() if name not in self.values]
-        work = partial(_evaluate, training)
-        self.values |= dict(spread(work, todo, workers=self.workers, backend=self.backend))
+        sent = training if is_alone(self.workers, self.backend) else training.to_send()
+        options: dict[str, Any] = {"workers": self.workers, "backend": self.backend}
+        run = partial(spread, partial(_evaluate, sent), **options, device=training.device)
+        self.values |= dict(share_out(run, todo, count=len(todo)))
 
 
 def _evaluate(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, Timed]:

@@ -14,6 +14,7 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.base import BlackBox
+from nas_lightning.utils.processes import from_first
 from nas_lightning.validation import checked
 
 
@@ -77,7 +78,7 @@ class FrontSearch(BlackBox):
         """Compute the costs of its network, if they are objectives."""
         objectives, notation = self.objectives, self.space.notation(genotype)
         if objectives is not None and objectives.of_costs and notation not in self.costs:
-            self.costs[notation] = self._do_first(lambda: dict(objectives.costs(genotype)))
+            self.costs[notation] = from_first(lambda: dict(objectives.costs(genotype)))
 
     def seen(self) -> list[str]:
         """Return the notations of all architectures whose objectives are known."""

@@ -33,7 +33,7 @@ from nas_lightning.objectives.rankings import COMBINED, EXPONENTS, log_ranks, tr
 from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.network import NetworkFactory, build_on
+from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.base import Scores, suggest
 from nas_lightning.strategies.black_box.pool import PoolSearch
 from nas_lightning.utils.randomness import seed_of_name
@@ -110,9 +110,7 @@ class Hnas(PoolSearch):
             return super()._subject()
         data = self.score_data
         sizes: dict[str, Any] = {"in_channels": data.image[0], "num_classes": data.num_classes}
-        x, y = data.train.plain_images(self.images, self.seed)
-        build = partial(build_on, partial(self.network, **sizes), self.device)
-        return build, (x.to(self.device), y.to(self.device))
+        return partial(self.network, **sizes), data.train.plain_images(self.images, self.seed)
 
     def choose(self, number: int) -> Genotype:
         values_of = self.evaluated

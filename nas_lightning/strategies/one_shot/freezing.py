@@ -24,6 +24,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.one_shot.parts import FreezeState, Freezing
 from nas_lightning.training.gradients import Gradients
+from nas_lightning.utils.devices import double
 from nas_lightning.validation import PositiveInt, at_least, at_most, checked
 
 
@@ -59,9 +60,7 @@ class GradientMatching(Freezing):
 
 def cosine(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> Tensor:
     """Return the cosine between two gradients for the same weights; NaN if one is zero or absent."""
-    pairs = [
-        (a.double(), b.double()) for a, b in zip(one, two, strict=True) if a is not None and b is not None
-    ]
+    pairs = [(double(a), double(b)) for a, b in zip(one, two, strict=True) if a is not None and b is not None]
     dot, first, second = (
         torch.stack([(a * b).sum() for a, b in of]).sum() if of else torch.zeros(())
         for of in (pairs, [(a, a) for a, _ in pairs], [(b, b) for _, b in pairs])
@@ -100,7 +99,7 @@ class OperationWeights(nn.Module):
         place = {id(weight): index for index, weight in enumerate(weights)}
         places = [[place[id(weight)] for weight in op] for op in self.of_each]
         found = [cosine([trained[i] for i in op], [validated[i] for i in op]) for op in places]
-        return torch.stack(found).to(self.sums)
+        return torch.stack([value.to(self.sums) for value in found])
 
     def frozen_weights(self) -> list[nn.Parameter]:
         """Return the weights of all frozen operations."""

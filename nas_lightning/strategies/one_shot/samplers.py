@@ -26,6 +26,7 @@ from nas_lightning.strategies.one_shot.relaxations import (
     straight_through_gumbel,
     uniform_noise,
 )
+from nas_lightning.utils.devices import double
 from nas_lightning.validation import PositiveFloat, PositiveInt, Share, above, at_least, below, checked
 
 # Samplers with a temperature schedule.
@@ -295,8 +296,8 @@ class Dirichlet(Sampler):
     noises: ClassVar[int] = 1
 
     def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
-        gammas = gamma_quantile(concentration(beta).double(), noise[0].double())
-        return (gammas / gammas.sum(dim=-1, keepdim=True)).to(beta.dtype)
+        gammas = gamma_quantile(double(concentration(beta)), double(noise[0]))
+        return (gammas / gammas.sum(dim=-1, keepdim=True)).to(beta.dtype).to(beta.device)
 
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
         """Return E[w] = c / Σ c."""

@@ -51,6 +51,7 @@ from nas_lightning.strategies.one_shot.unrolled import VirtualStep
 from nas_lightning.strategies.supernet import LimitPressure, SupernetStrategy
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
+from nas_lightning.utils.devices import widest_float
 from nas_lightning.validation import NonNegativeInt, PositiveFloat, Seed, checked
 
 
@@ -487,7 +488,7 @@ class OneShot(SupernetStrategy):
     def epoch_metrics(self) -> Mapping[str, float | Tensor]:
         metrics: dict[str, float | Tensor] = {}
         if self.operations is not None:
-            metrics["frozen_operations"] = self.operations.frozen.double().mean()
+            metrics["frozen_operations"] = self.operations.frozen.to(widest_float(self.device)).mean()
         if self.sampler.learns:
             groups, probabilities = self.space.groups, self.probabilities()
             metrics.update(self.sampler.metrics(self.by_name, self.epoch, groups))
