@@ -17,24 +17,24 @@ _INTRODUCTION = {
     "search": """Search an architecture.
 
   nas-search                                        {default} on handwritten digits, minutes on a laptop
-  nas-search strategy=darts dataset=cifar10 dataset.root=~/data
-  nas-search dataset=image_folder dataset.root=~/my_images
+  nas-search strategy=darts dataset=cifar10 dataset.root=data
+  nas-search dataset=image_folder dataset.root=my_images
   nas-search -m strategy=darts seed=0,1,2           a sweep: a folder a job, a table at the end
   nas-search resume=outputs/search/<run>            resume a run that was stopped
 """,
     "train": """Train an architecture that a search found, or a published one.
 
   nas-train genotype=file genotype.path=outputs/search/<run>
-  nas-train genotype=darts_v2 dataset=cifar10 dataset.root=~/data
+  nas-train genotype=darts_v2 dataset=cifar10 dataset.root=data
   nas-train network=timm network.name=resnet18      a network of a library; network=custom: your own
   nas-train -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
   nas-train resume=outputs/train/<run>              resume a run that was stopped
-  nas-train pretrained=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/images
+  nas-train pretrained=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=images
 """,
     "analyze": """Run a study of many architectures, which writes tables and figures.
 
   nas-analyze study=correlation benchmark.path=test_accuracy.csv
-  nas-analyze study=correlation benchmark.path=… dataset=cifar10 dataset.root=~/data study.cells=1000
+  nas-analyze study=correlation benchmark.path=… dataset=cifar10 dataset.root=data study.cells=1000
   nas-analyze resume=outputs/analyze/<run>          resume a study that was stopped
 """,
 }
