@@ -113,7 +113,7 @@ def main() -> None:
     shutil.copytree(REPOSITORY / "docs" / "images", SITE / "images")
     for picture in [
         *REPOSITORY.glob("benchmarks/results/*.png"),
-        *REPOSITORY.glob("reproductions/results/**/*.png"),
+        *REPOSITORY.glob("reproductions/**/*.png"),
     ]:
         target = SITE / picture.relative_to(REPOSITORY)
         target.parent.mkdir(parents=True, exist_ok=True)
