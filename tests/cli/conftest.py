@@ -1,7 +1,9 @@
 """Fixtures that call the entry scripts in this process, on runs of a second."""
 
+import configparser
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from hydra.utils import get_object
 from PIL import Image
 
 from nas_lightning import cli
@@ -61,10 +64,24 @@ def process_state() -> Iterator[None]:
 
 def run_script(name: str, *argv: str) -> int:
     """Return the exit code of `python <name>.py <argv>`; print its message to stderr, as Python does."""
+    return run_main(getattr(cli, name), str(REPOSITORY / f"{name}.py"), *argv)
+
+
+def run_entry_point(name: str, *argv: str) -> int:
+    """Return the exit code of an installed command such as `nas-report`."""
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+    scripts = setup["options.entry_points"]["console_scripts"].split("\n")
+    target = dict(re.split(r"\s*=\s*", line) for line in scripts if line)[name]
+    return run_main(get_object(target.replace(":", ".")), name, *argv)
+
+
+def run_main(main: Callable[[], object], *argv: str) -> int:
+    """Return the exit code of a command's main function."""
     with process_state():
-        sys.argv[:] = [str(REPOSITORY / f"{name}.py"), *argv]
+        sys.argv[:] = argv
         try:
-            getattr(cli, name)()
+            main()
         except SystemExit as end:
             if isinstance(end.code, str):
                 print(end.code, file=sys.stderr)
@@ -76,9 +93,9 @@ def run_script(name: str, *argv: str) -> int:
 def run_process(name: str, *argv: str, **options) -> subprocess.Popen:
     """Run the command in a separate process with one thread, which the last bits of results depend on."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, str(REPOSITORY / f"{name}.py"), *argv]
+    command = [sys.executable, str(REPOSITORY / f"{name}.py"), *argv]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(words, env=environment, **{**pipes, **options})
+    return subprocess.Popen(command, env=environment, **{**pipes, **options})
 
 
 @pytest.fixture

@@ -43,21 +43,21 @@ SLOW = [
 ]
 
 
-def search(command, strategy: str, *words: str) -> tuple[object, ...]:
+def search(command, strategy: str, *overrides: str) -> tuple[object, ...]:
     """Return the results of a search of three rounds, without logs and checkpoints."""
     argv = (*TINY_SEARCH, f"strategy={strategy}", "strategy.evaluation=training", *QUICK)
-    run = "_".join(["of", *words]).replace("strategy.", "").replace("=", "_")
-    own = (*SMALL.get(strategy, POOL), "trainer.max_epochs=3", f"run={run}")
-    code, out, err = command("search", *argv, *own, *words)
+    run = "_".join(["run", *overrides]).replace("strategy.", "").replace("=", "_")
+    settings = (*SMALL.get(strategy, POOL), "trainer.max_epochs=3", f"run={run}")
+    code, out, err = command("search", *argv, *settings, *overrides)
     assert code == 0, err
     folder = RunFolder(Path(run))
-    file = folder.path / "pool.csv"  # in the order in which they came
+    file = folder.path / "pool.csv"  # in order of arrival
     pool = sorted(file.read_text().splitlines()) if file.exists() else None
     return folder.genotypes, pool, (folder.path / "metrics.csv").read_bytes(), out.count("epoch 3/3")
 
 
 @pytest.mark.parametrize(("backend", "strategy"), [FAST, *SLOW])
-def test_a_search_is_the_same_whoever_scores_and_trains(backend, strategy, command, cluster):
+def test_backends_give_the_results_of_one_process(backend, strategy, command, cluster):
     cluster(backend)
     one = search(command, strategy)
     assert search(command, strategy, f"strategy.backend={backend}", "strategy.workers=2") == one
@@ -93,36 +93,36 @@ def test_every_yaml_with_workers_has_a_backend():
 
 
 @pytest.mark.parametrize(("backend", "package"), [("ray", "ray"), ("dask", "distributed")])
-def test_a_backend_that_is_not_installed_is_one_line(backend, package, command, monkeypatch):
+def test_backend_is_not_installed(backend, package, command, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    for words in ((*TINY_SEARCH, "strategy=hnas"), (*TINY_SEARCH, "strategy=random")):
-        code, _, err = command("search", *words, f"strategy.backend={backend}", "run=a")
+    for argv in ((*TINY_SEARCH, "strategy=hnas"), (*TINY_SEARCH, "strategy=random")):
+        code, _, err = command("search", *argv, f"strategy.backend={backend}", "run=a")
         assert (code, len(err.splitlines())) == (1, 1)
         assert f"expected the package {package} (pip install {package}), got '{backend}'" in err
 
 
-def test_a_backend_that_is_none_says_which_there_are(command):
+def test_unknown_backend(command):
     code, _, err = command("search", *TINY_SEARCH, "strategy=hnas", "strategy.backend=rays", "run=a")
     assert code == 1
     assert err == "error: `backend` must be 'processes', 'ray' or 'dask', got 'rays' (in strategy.backend)\n"
 
 
-def test_work_that_cannot_be_pickled_is_one_line():
+def test_work_that_cannot_be_pickled():
     lock = threading.Lock()
     with pytest.raises(InputError, match="The work must be picklable"):
         list(spread(lambda number: (lock, number), [(1,), (2,)], workers=2))
 
 
-def test_an_error_in_another_process_is_the_error_here():
-    def refuse(number):
-        raise InputError("expected another number", got=number)
+def test_errors_of_worker_processes_are_raised():
+    def fail(number):
+        raise InputError("The number must be even", got=number)
 
-    with pytest.raises(InputError, match="expected another number, got 3"):
-        list(spread(refuse, [(3,), (3,)], workers=2))
+    with pytest.raises(InputError, match="The number must be even, got 3"):
+        list(spread(fail, [(3,), (3,)], workers=2))
 
 
 @pytest.mark.slow
-def test_dask_starts_on_a_machine_whose_threads_start_late(monkeypatch):
+def test_dask_starts_with_slow_threads(monkeypatch):
     """Dask's own client fails with an assertion if the thread of its loop takes ten seconds to start."""
     utils = pytest.importorskip("distributed.utils")
     run = utils.asyncio_run
@@ -139,7 +139,7 @@ def test_dask_starts_on_a_machine_whose_threads_start_late(monkeypatch):
         client.close()
 
 
-def test_data_are_sent_without_their_trainer():
+def test_data_modules_are_sent_without_their_trainer():
     data = SearchData(ExternalData((torch.zeros(16, 1, 4, 4), torch.arange(16) % 2), batch_size=4))
     data.trainer = data.data.trainer = object()
     sent = data.to_send()

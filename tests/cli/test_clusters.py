@@ -10,7 +10,7 @@ import pytest
 
 from nas_lightning.runs.folder import RunFolder
 from tests.cli.conftest import REPOSITORY
-from tests.cli.test_launchers import LAUNCHERS, SEEDS, whole  # noqa: F401
+from tests.cli.test_launchers import LAUNCHERS, SEEDS, complete  # noqa: F401
 from tests.cli.test_sweep import assert_same_results, finish
 
 DEATH = '''
@@ -55,50 +55,50 @@ def death(tmp_path):
     return write
 
 
-def assert_same_sweep(whole, sweep):  # noqa: F811
+def assert_same_sweep(complete, sweep):  # noqa: F811
     assert (sweep.parent / "mark").exists()
     for job in "0123":
-        assert_same_results(whole / job, sweep / job)
+        assert_same_results(complete / job, sweep / job)
 
 
 @pytest.mark.slow
-def test_a_job_that_is_pre_empted_is_queued_again_by_submitit(whole, death, tmp_path):  # noqa: F811
+def test_submitit_requeues_a_preempted_job(complete, death, tmp_path):  # noqa: F811
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     code, out = finish(*SEEDS, *LAUNCHERS["submitit"][1], *death("SIGUSR2"), "run=sweep", cwd=tmp_path)
     assert code == 0, out
-    assert_same_sweep(whole, tmp_path / "sweep")
+    assert_same_sweep(complete, tmp_path / "sweep")
     logs = [path.read_text() for path in (tmp_path / "sweep" / ".submitit").glob("*/*_log.err")]
     assert sum("this job is preempted" in log for log in logs) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_a_job_that_fails_one_that_is_killed_and_a_folder_that_is_renamed(name, whole, death, tmp_path):  # noqa: F811
-    module, words = LAUNCHERS[name]
+def test_sweep_resumes_after_failed_and_killed_jobs_in_a_renamed_folder(name, complete, death, tmp_path):  # noqa: F811
+    module, argv = LAUNCHERS[name]
     pytest.importorskip(module)
-    typed = (*SEEDS, *words, *death("SIGKILL", poison=True))
-    code, out = finish(*typed, "run=sweep", cwd=tmp_path)
+    command = (*SEEDS, *argv, *death("SIGKILL", poison=True))
+    code, out = finish(*command, "run=sweep", cwd=tmp_path)
     assert code == 1, out
     assert "Traceback" not in out
     assert "RuntimeError: poison" in RunFolder(tmp_path / "sweep" / "2").facts.error
     assert "poison" in (tmp_path / "sweep" / "table.md").read_text()
     (tmp_path / "poisonous").unlink()
     (tmp_path / "sweep").rename(tmp_path / "renamed")
-    code, out = finish(*typed, "run=renamed", cwd=tmp_path)
+    code, out = finish(*command, "run=renamed", cwd=tmp_path)
     assert code == 0, out
-    assert_same_sweep(whole, tmp_path / "renamed")
+    assert_same_sweep(complete, tmp_path / "renamed")
 
 
 @pytest.mark.slow
-def test_a_worker_of_dasks_that_is_killed_leaves_its_job_to_another(whole, death, tmp_path):  # noqa: F811
+def test_dask_reruns_the_job_of_a_killed_worker(complete, death, tmp_path):  # noqa: F811
     pytest.importorskip("distributed")
     code, out = finish(*SEEDS, *LAUNCHERS["dask"][1], *death("SIGKILL"), "run=sweep", cwd=tmp_path)
     assert code == 0, out
-    assert_same_sweep(whole, tmp_path / "sweep")
+    assert_same_sweep(complete, tmp_path / "sweep")
 
 
 @pytest.mark.slow
-def test_a_node_of_rays_that_dies_leaves_its_jobs_to_another(whole, death, tmp_path, monkeypatch):  # noqa: F811
+def test_ray_reruns_the_jobs_of_a_dead_node(complete, death, tmp_path, monkeypatch):  # noqa: F811
     """The parent process of the workers is the node."""
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     from ray.cluster_utils import Cluster
@@ -107,20 +107,20 @@ def test_a_node_of_rays_that_dies_leaves_its_jobs_to_another(whole, death, tmp_p
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-        own = ("launcher=ray", f"hydra.launcher.ray.init.address={cluster.address}")
-        code, out = finish(*SEEDS, *own, *death("SIGKILL", "os.getppid()"), "run=sweep", cwd=tmp_path)
+        launcher = ("launcher=ray", f"hydra.launcher.ray.init.address={cluster.address}")
+        code, out = finish(*SEEDS, *launcher, *death("SIGKILL", "os.getppid()"), "run=sweep", cwd=tmp_path)
         assert code == 0, out
-        assert_same_sweep(whole, tmp_path / "sweep")
+        assert_same_sweep(complete, tmp_path / "sweep")
         assert sum(node.any_processes_alive() for node in nodes) == 1
     finally:
         cluster.shutdown()
 
 
 @pytest.mark.slow
-def test_the_example_of_a_population_on_ray_tune_runs(tmp_path):
+def test_population_based_training_example(tmp_path):
     pytest.importorskip("ray.tune")
     script = REPOSITORY / "docs" / "population_based.py"
-    words = [
+    argv = [
         sys.executable,
         str(script),
         "--folder",
@@ -133,13 +133,13 @@ def test_the_example_of_a_population_on_ray_tune_runs(tmp_path):
         "64",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     members = [line for line in done.stdout.splitlines() if line.startswith("valid_accuracy ")]
     assert len(members) == 2
     epochs = [json.loads(line)["epoch"] for line in results(tmp_path / "here")]
     assert sorted({*epochs}) == [0, 1, 2]
-    assert [*(tmp_path / "here").rglob("pbt_policy_*.txt")]  # the worse has gone on from the better
+    assert [*(tmp_path / "here").rglob("pbt_policy_*.txt")]  # a worse member continued from a better one
 
 
 def results(folder: Path) -> list[str]:

@@ -23,7 +23,7 @@ def checkpoint(run, name, prefix="network."):
     return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
 
 
-def same(one, other):
+def equal_names(one, other):
     return {name for name, value in one.items() if name in other and torch.equal(value, other[name])}
 
 
@@ -34,15 +34,15 @@ def accuracy(run):
         return sum(int((network(x).argmax(1) == y).sum()) for x, y in data.test_dataloader()) / 16
 
 
-def claimed(run):
+def reported_accuracy(run):
     return json.loads((run / "summary.json").read_text())["metrics"]["test_accuracy"]
 
 
-def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
+def test_saves_the_last_epoch_without_validation(tmp_path, command):
     code, out, err = command("train", *QUICK, "trainer.max_epochs=2", "run=a")
     assert (code, err) == (0, "")
-    assert len(same(state("a"), checkpoint(tmp_path / "a", "last.ckpt"))) == len(state("a"))
-    assert accuracy("a") == claimed(tmp_path / "a")
+    assert len(equal_names(state("a"), checkpoint(tmp_path / "a", "last.ckpt"))) == len(state("a"))
+    assert accuracy("a") == reported_accuracy(tmp_path / "a")
     for line in (
         "model     a/model.safetensors",
         f"  network = nas_lightning.load('{tmp_path / 'a'}', with_normalization=True)",
@@ -56,34 +56,34 @@ def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
     assert (known.mean, known.std) == (data.mean, data.std)
 
 
-def test_the_best_epoch_where_it_is_known(tmp_path, command):
+def test_saves_the_best_epoch(tmp_path, command):
     """With a learning rate that diverges, the first epoch is the best."""
     spoilt = ("retrain.lr=0.5", "retrain.clip=null", "dataset.noise=0.1", "dataset.val_fraction=0.5")
     argv = (*QUICK, *spoilt, "trainer.max_epochs=4", "seed=1", "run=a")
     assert command("train", *argv).code == 0
     found, best = state("a"), checkpoint(tmp_path / "a", "best.ckpt")
-    assert len(same(found, best)) == len(found)
-    assert len(same(found, checkpoint(tmp_path / "a", "last.ckpt"))) < len(found)
-    assert accuracy("a") == pytest.approx(claimed(tmp_path / "a"))
+    assert len(equal_names(found, best)) == len(found)
+    assert len(equal_names(found, checkpoint(tmp_path / "a", "last.ckpt"))) < len(found)
+    assert accuracy("a") == pytest.approx(reported_accuracy(tmp_path / "a"))
 
 
-def test_the_averaged_weights_where_they_are_kept(tmp_path, command):
+def test_saves_averaged_weights(tmp_path, command):
     argv = (*QUICK, "retrain.ema_decay=0.9", "trainer.max_epochs=1", "run=a")
     assert command("train", *argv).code == 0
     found = state("a")
-    assert len(same(found, checkpoint(tmp_path / "a", "last.ckpt", "average.module."))) == len(found)
-    assert len(same(found, checkpoint(tmp_path / "a", "last.ckpt"))) < len(found)
-    assert accuracy("a") == claimed(tmp_path / "a")
+    assert len(equal_names(found, checkpoint(tmp_path / "a", "last.ckpt", "average.module."))) == len(found)
+    assert len(equal_names(found, checkpoint(tmp_path / "a", "last.ckpt"))) < len(found)
+    assert accuracy("a") == reported_accuracy(tmp_path / "a")
 
 
-def test_the_first_step_starts_from_the_inherited_weights(runs, command):
+def test_finetuning_starts_from_the_pretrained_weights(runs, command):
     """Steps that are too small for float32 keep the weights."""
     still = ("retrain.lr=1e-30", "network.auxiliary=true", "run=b")
     code, out, err = command("train", "pretrained=trained", *OTHERS, *still)
     assert (code, err) == (0, "")
     assert "from trained with a new classifier of 3 classes" in out
     before, after = state("trained"), state("b")
-    moved = before.keys() - same(before, after)
+    moved = before.keys() - equal_names(before, after)
     assert {name for name in moved if "running" not in name and "tracked" not in name} == {
         "head.weight",
         "head.bias",
@@ -92,17 +92,17 @@ def test_the_first_step_starts_from_the_inherited_weights(runs, command):
     assert describe("b").sizes == describe("trained").sizes
 
 
-def test_the_same_classes_keep_their_classifier(runs, command):
+def test_finetuning_keeps_the_classifier_of_the_same_classes(runs, command):
     still = ("retrain.lr=1e-30", "trainer.max_epochs=1", "run=b")
     code, out, _ = command(
         "train", "pretrained=trained/model.safetensors", "retrain=finetune", *TINY_DATA, *still
     )
     assert code == 0
     assert "new classifier" not in out
-    assert {"head.weight", "head.bias"} <= same(state("trained"), state("b"))
+    assert {"head.weight", "head.bias"} <= equal_names(state("trained"), state("b"))
 
 
-def test_a_finished_run_that_is_resumed_ends_with_the_same_network(runs, command):
+def test_resumed_finished_run_saves_the_same_network(runs, command):
     assert command("train", "pretrained=trained", *OTHERS, "dataset.val_fraction=0.25", "run=b").code == 0
     before = (runs / "b" / "model.safetensors").read_bytes()
     (runs / "b" / "model.safetensors").unlink()
@@ -112,35 +112,35 @@ def test_a_finished_run_that_is_resumed_ends_with_the_same_network(runs, command
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
+def test_frozen_backbone(runs, command, epochs):
     """Frozen for two of two epochs, no bit changes; for one of two, weights change in the second."""
     argv = (*OTHERS, "trainer.max_epochs=2", f"callbacks.frozen.epochs={epochs}", "run=b")
     assert command("train", "pretrained=trained", *argv).code == 0
     before, after = state("trained"), state("b")
     backbone = {name for name in before if name.startswith("backbone.")}
-    assert (backbone <= same(before, after)) == (epochs == 2)
+    assert (backbone <= equal_names(before, after)) == (epochs == 2)
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("pretrained=searched",), "expected the folder of a run of nas-train, or its model.safetensors"),
-        (("pretrained=nowhere",), "expected the folder of a run of nas-train"),
-        (
-            ("pretrained=trained", "genotype=darts_v2"),
-            "Choose one architecture, got pretrained=… and genotype=…",
-        ),
-        (
-            ("pretrained=trained", "dataset.shape=[3,8,8]"),
-            "as `pretrained` has, got 3",
-        ),
-        (("pretrained=trained", "network.channels=8"), "expected the same network"),
-        (("pretrained=trained", "network.chanels=8"), "Did you mean `network.channels`?"),
-        (("pretrained=trained", "callbacks.frozen.epochs=-1"), "callbacks.frozen.epochs"),
-    ],
-)
-def test_what_cannot_be_started_from_is_one_line(runs, command, argv, message):
-    code, _, err = command("train", *OTHERS, *argv, "run=b")
-    assert code == 1
-    assert message in err
-    assert len(err.splitlines()) == 1
+INVALID = [
+    (("pretrained=searched",), "expected the folder of a run of nas-train, or its model.safetensors"),
+    (("pretrained=nowhere",), "expected the folder of a run of nas-train"),
+    (
+        ("pretrained=trained", "genotype=darts_v2"),
+        "Choose one architecture, got pretrained=… and genotype=…",
+    ),
+    (
+        ("pretrained=trained", "dataset.shape=[3,8,8]"),
+        "as `pretrained` has, got 3",
+    ),
+    (("pretrained=trained", "network.channels=8"), "expected the same network"),
+    (("pretrained=trained", "network.chanels=8"), "Did you mean `network.channels`?"),
+    (("pretrained=trained", "callbacks.frozen.epochs=-1"), "callbacks.frozen.epochs"),
+]
+
+
+def test_invalid_settings(runs, command):
+    for argv, message in INVALID:
+        code, _, err = command("train", *OTHERS, *argv, "run=b")
+        assert code == 1
+        assert message in err
+        assert len(err.splitlines()) == 1

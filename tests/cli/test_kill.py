@@ -11,11 +11,13 @@ import torch
 
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH, run_process
 
-EPOCHS = 12
+EPOCHS = 8
 SEARCH = (*TINY_SEARCH, f"trainer.max_epochs={EPOCHS}", "callbacks.history.figures=false")
 TRAIN = (*TINY_DATA, *TINY_NETWORK, f"trainer.max_epochs={EPOCHS}", "genotype=nasbench201_best")
-KEPT = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers")
-OURS = ("nas_lightning", "nas_lightning_rng")  # a strategy's generator, and everybody's random numbers
+CHECKPOINT_KEYS = (
+    *("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers"),
+    *("nas_lightning", "nas_lightning_rng"),  # the generators of the strategy and of the process
+)
 
 
 def killed(name: str, *argv: str, folder: Path, run: str) -> bool:
@@ -49,7 +51,7 @@ def assert_same(a, b, where="checkpoint"):
 
 def assert_same_run(one: Path, other: Path, files: tuple[str, ...]) -> None:
     first, second = (torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (one, other))
-    for key in (*KEPT, *OURS):
+    for key in CHECKPOINT_KEYS:
         assert (key in first) == (key in second)
         if key in first:
             assert_same(first[key], second[key], key)
@@ -58,25 +60,26 @@ def assert_same_run(one: Path, other: Path, files: tuple[str, ...]) -> None:
 
 
 def check(command, folder: Path, name: str, argv: tuple[str, ...], files: tuple[str, ...]) -> None:
-    assert command(name, *argv, "run=whole").code == 0
-    cut_off = killed(name, *argv, folder=folder, run="stopped")
+    assert command(name, *argv, "run=complete").code == 0
+    was_killed = killed(name, *argv, folder=folder, run="stopped")
     rows = (folder / "stopped" / "metrics.csv").read_text().splitlines()
     code, out, err = command(name, "resume=stopped")
     assert (code, err) == (0, "")
-    if cut_off and len(rows) < EPOCHS:
-        assert f"epoch {EPOCHS}/{EPOCHS}" in out  # and it had something to do
-        assert f"epoch  1/{EPOCHS}" not in out  # but did not start anew
-    assert_same_run(folder / "whole", folder / "stopped", files)
+    if was_killed and len(rows) < EPOCHS:
+        assert f"epoch {EPOCHS}/{EPOCHS}" in out  # epochs were left
+        assert f"epoch  1/{EPOCHS}" not in out  # and the run did not start anew
+    assert_same_run(folder / "complete", folder / "stopped", files)
 
 
-FOUND = ("metrics.csv", "history.jsonl", "genotype.json")
+RESULTS = ("metrics.csv", "history.jsonl", "genotype.json")
 
 
-def test_a_search(command, tmp_path):
-    check(command, tmp_path, "search", (*SEARCH, "strategy=pr_darts"), FOUND)
+def test_search_resumes_after_kill(command, tmp_path):
+    check(command, tmp_path, "search", (*SEARCH, "strategy=pr_darts"), RESULTS)
 
 
-def test_training(command, tmp_path):
+@pytest.mark.slow
+def test_training_resumes_after_kill(command, tmp_path):
     check(command, tmp_path, "train", TRAIN, ("metrics.csv", "genotype.json"))
 
 
@@ -85,21 +88,21 @@ def test_training(command, tmp_path):
     "strategy",
     ["darts", "gdas", "pc_darts", "gaea", "fair_darts", "random_ws", "hnas", "evolution", "metric_search"],
 )
-def test_the_other_strategies(command, tmp_path, strategy):
-    check(command, tmp_path, "search", (*SEARCH, f"strategy={strategy}"), FOUND)
+def test_strategies_resume_after_kill(command, tmp_path, strategy):
+    check(command, tmp_path, "search", (*SEARCH, f"strategy={strategy}"), RESULTS)
 
 
 @pytest.mark.slow
-def test_second_order(command, tmp_path):
-    check(command, tmp_path, "search", (*SEARCH, "strategy=darts", "arch_step=second_order"), FOUND)
+def test_second_order_resumes_after_kill(command, tmp_path):
+    check(command, tmp_path, "search", (*SEARCH, "strategy=darts", "arch_step=second_order"), RESULTS)
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_ten_times_ends_as_one_that_nobody_killed(command, tmp_path):
+def test_sweep_resumes_after_ten_kills(command, tmp_path):
     """Kill at seeded random moments; a sweep that ends before is compared, and another one starts."""
     moments, kills, sweeps = random.Random(17), 0, 1
     argv = ("-m", *SEARCH, "strategy=darts", "seed=0,1")
-    assert command("search", *argv, "run=whole").code == 0
+    assert command("search", *argv, "run=complete").code == 0
     while kills < 10:
         process = run_process("search", *argv, f"run=sweep{sweeps}", cwd=tmp_path)
         assert process.stdout.readline()  # it has begun, or goes on
@@ -115,13 +118,13 @@ def test_a_sweep_that_is_killed_ten_times_ends_as_one_that_nobody_killed(command
     assert command("search", *argv, f"run=sweep{sweeps}").code == 0
     for number in range(1, sweeps + 1):
         for job in "01":
-            assert_same_run(tmp_path / "whole" / job, tmp_path / f"sweep{number}" / job, FOUND)
+            assert_same_run(tmp_path / "complete" / job, tmp_path / f"sweep{number}" / job, RESULTS)
 
 
 @pytest.mark.slow
-def test_killed_again_and_again(command, tmp_path):
+def test_search_resumes_after_several_kills(command, tmp_path):
     argv = (*SEARCH, "strategy=gdas")
-    assert command("search", *argv, "run=whole").code == 0
+    assert command("search", *argv, "run=complete").code == 0
     killed("search", *argv, folder=tmp_path, run="stopped")
     for _ in range(3):
         process = run_process("search", "resume=stopped", cwd=tmp_path)
@@ -129,4 +132,4 @@ def test_killed_again_and_again(command, tmp_path):
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert command("search", "resume=stopped").code == 0
-    assert_same_run(tmp_path / "whole", tmp_path / "stopped", FOUND)
+    assert_same_run(tmp_path / "complete", tmp_path / "stopped", RESULTS)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.cli.test_sweep import WORDS, assert_same_results, finish
+from tests.cli.test_sweep import SWEEP, assert_same_results, finish
 
 LAUNCHERS = {
     "joblib": ("hydra_plugins.hydra_joblib_launcher", ("launcher=joblib", "hydra.launcher.n_jobs=2")),
@@ -16,12 +16,12 @@ LAUNCHERS = {
     "ray": ("hydra_plugins.hydra_ray_launcher", ("launcher=ray",)),
     "dask": ("distributed", ("launcher=dask", "hydra.launcher.n_workers=2")),
 }
-SEEDS = (*WORDS, "seed=0,1,2,3")
+SEEDS = (*SWEEP, "seed=0,1,2,3")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
+def complete(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("complete")
     code, out = finish(*SEEDS, "run=sweep", cwd=folder)
     assert code == 0, out
     return folder / "sweep"
@@ -29,29 +29,29 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_four_jobs_are_what_they_are_in_one_process(name, whole, tmp_path):
-    module, words = LAUNCHERS[name]
+def test_launchers_give_the_results_of_one_process(name, complete, tmp_path):
+    module, argv = LAUNCHERS[name]
     pytest.importorskip(module)
-    code, out = finish(*SEEDS, *words, "run=sweep", cwd=tmp_path)
+    code, out = finish(*SEEDS, *argv, "run=sweep", cwd=tmp_path)
     assert code == 0, out
     for job in "0123":
-        assert_same_results(whole / job, tmp_path / "sweep" / job)
+        assert_same_results(complete / job, tmp_path / "sweep" / job)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_jobs_that_share_a_folder_are_refused_by_what_is_wrong(name, tmp_path):
+def test_jobs_cannot_share_a_folder(name, tmp_path):
     """The error must not be the death of a worker."""
-    module, words = LAUNCHERS[name]
+    module, argv = LAUNCHERS[name]
     pytest.importorskip(module)
-    code, out = finish(*WORDS, "seed=0,1", *words, "run=sweep", "hydra.sweep.subdir=same", cwd=tmp_path)
+    code, out = finish(*SWEEP, "seed=0,1", *argv, "run=sweep", "hydra.sweep.subdir=same", cwd=tmp_path)
     assert code == 1, out
     reason = r"error: (`seed` cannot change in a resumed run|another process is writing here)"
     assert len(re.findall(reason, out)) == 1, out
     assert "Traceback" not in out
 
 
-def test_dask_that_is_not_installed_is_one_line(command, monkeypatch, tmp_path):
+def test_dask_is_not_installed(command, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
     code, _, err = command("search", *SEEDS, "launcher=dask", "run=sweep")
     assert code == 1

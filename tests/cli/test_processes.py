@@ -11,13 +11,13 @@ import pytest
 from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_NETWORK, TINY_SEARCH, run_process
 
 TWO = ("trainer=ddp", "trainer.devices=2", "dataset.batch_size=4")
-PATIENCE = 300  # seconds, on a machine with other work
+TIMEOUT = 300  # seconds, on a machine with other work
 
 
 def finish(*argv, **options) -> tuple[int, str, str]:
     process = run_process(*argv, **options)
     try:
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
@@ -25,10 +25,10 @@ def finish(*argv, **options) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_lightning_s_own_bar_does_not_part_two_processes(tmp_path):
+def test_two_processes_with_lightnings_progress_bar(tmp_path):
     bar = "callbacks.progress=null"  # in place of ours
-    words = (*TINY_DATA, *TINY_NETWORK, *TWO, bar, "trainer.max_epochs=3", "run=trained")
-    code, _, err = finish("train", "genotype=nasbench201_best", *words, cwd=tmp_path)
+    argv = (*TINY_DATA, *TINY_NETWORK, *TWO, bar, "trainer.max_epochs=3", "run=trained")
+    code, _, err = finish("train", "genotype=nasbench201_best", *argv, cwd=tmp_path)
     assert code == 0, err
     assert "test_accuracy" in json.loads((tmp_path / "trained" / "summary.json").read_text())["metrics"]
 
@@ -69,32 +69,30 @@ COMBINATIONS = [  # each strategy with each logger, and with either bar in turn
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "logger", "bar"), COMBINATIONS)
-def test_two_processes_search_to_the_end_whatever_accompanies_them(
-    strategy, logger, bar, tmp_path, monkeypatch
-):
+def test_two_processes_make_the_same_collective_calls(strategy, logger, bar, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "calling.py").write_text(CALLS)
-    calls = ("--config-dir", "own", f"+callbacks.calls={{_target_:calling.Calls,folder:{tmp_path}}}")
-    words = (*TINY_SEARCH, *TWO, *bar, f"strategy={strategy}", f"logger={logger}", "trainer.max_epochs=2")
-    words = (*words, *calls, "callbacks.history.figures=false", "run=searched")
-    code, _, err = finish("search", *words, cwd=tmp_path)
+    (tmp_path / "custom").mkdir()
+    (tmp_path / "custom" / "calling.py").write_text(CALLS)
+    calls = ("--config-dir", "custom", f"+callbacks.calls={{_target_:calling.Calls,folder:{tmp_path}}}")
+    argv = (*TINY_SEARCH, *TWO, *bar, f"strategy={strategy}", f"logger={logger}", "trainer.max_epochs=2")
+    argv = (*argv, *calls, "callbacks.history.figures=false", "run=searched")
+    code, _, err = finish("search", *argv, cwd=tmp_path)
     assert code == 0, err
     first, second = ((tmp_path / f"calls_{rank}").read_text().splitlines() for rank in range(2))
     assert len(first) > 10
-    assert first == second  # what every rank calls, in its order
+    assert first == second
     assert (tmp_path / "searched" / "genotype.json").is_file()
     assert len([*tmp_path.glob("searched/wandb/offline-run-*")]) == (logger == "wandb")
 
 
 @pytest.mark.slow
-def test_a_sweep_of_jobs_of_two_processes_is_one_sweep(tmp_path):
+def test_sweep_of_jobs_with_two_processes(tmp_path):
     """The second process of a job must not run the whole sweep again."""
-    words = (*TINY_SEARCH, *TWO, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false")
-    code, out, err = finish("search", "-m", *words, "seed=0,1", "run=swept", cwd=tmp_path)
+    argv = (*TINY_SEARCH, *TWO, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false")
+    code, out, err = finish("search", "-m", *argv, "seed=0,1", "run=swept", cwd=tmp_path)
     assert code == 0, err
     assert out.count("| job |") == 1
-    assert finish("search", *words, "seed=1", "run=alone", cwd=tmp_path)[0] == 0
+    assert finish("search", *argv, "seed=1", "run=alone", cwd=tmp_path)[0] == 0
     for file in ("metrics.csv", "genotype.json"):
         assert (tmp_path / "swept" / "1" / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()
 
@@ -106,21 +104,21 @@ def run_nodes(port: int, *argv: str, cwd) -> list[str]:
     """Return the output of two single-process nodes that torchrun starts on this machine."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     script = str(REPOSITORY / f"{argv[0]}.py")
-    words = [*NODE, f"--master-port={port}"]
+    launch = [*NODE, f"--master-port={port}"]
     nodes = [
         subprocess.Popen(
-            [sys.executable, *words, f"--node-rank={rank}", script, *argv[1:]],
+            [sys.executable, *launch, f"--node-rank={rank}", script, *argv[1:]],
             **{"cwd": cwd, "env": environment, "text": True},
             **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
         )
         for rank in range(2)
     ]
     try:
-        said = [node.communicate(timeout=PATIENCE)[0] for node in nodes]
+        output = [node.communicate(timeout=TIMEOUT)[0] for node in nodes]
     finally:
         [node.kill() for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], said
-    return said
+    assert [node.returncode for node in nodes] == [0, 0], output
+    return output
 
 
 def free_port() -> int:
@@ -131,19 +129,19 @@ def free_port() -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("script", "words", "files"),
+    ("script", "argv", "files"),
     [
         ("search", (*TINY_SEARCH, "strategy=darts", "callbacks.history.figures=false"), ("genotype.json",)),
         ("train", (*TINY_DATA, *TINY_NETWORK, "genotype=nasbench201_best"), ()),
     ],
 )
-def test_two_nodes_of_torchrun_come_to_what_two_processes_do(script, words, files, tmp_path):
-    shared = (*words, *TWO, "trainer.max_epochs=1")
+def test_two_nodes_equal_two_processes(script, argv, files, tmp_path):
+    shared = (*argv, *TWO, "trainer.max_epochs=1")
     code, _, err = finish(script, *shared, "run=one", cwd=tmp_path)
     assert code == 0, err
     nodes = ("trainer.devices=1", "trainer.num_nodes=2")
-    said = run_nodes(free_port(), script, *shared, *nodes, "run=two", cwd=tmp_path)
-    assert sum("epoch 1/1" in text for text in said) == 1
+    output = run_nodes(free_port(), script, *shared, *nodes, "run=two", cwd=tmp_path)
+    assert sum("epoch 1/1" in text for text in output) == 1
     for file in ("metrics.csv", *files):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
@@ -157,22 +155,22 @@ def torchrun(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         ((), "Pass run=DIR, which the processes of torchrun share."),
         (("-m", "seed=0,1", "run=sweep"), "The processes of torchrun share no sweep. Leave out -m."),
     ],
 )
-def test_torchruns_processes_share_a_folder_that_is_typed(words, message, torchrun, command, tmp_path):
-    code, _, err = command("search", *TINY_SEARCH, "strategy=random", *words)
+def test_torchrun_needs_a_run_folder(argv, message, torchrun, command, tmp_path):
+    code, _, err = command("search", *TINY_SEARCH, "strategy=random", *argv)
     assert (code, err) == (1, f"error: {message}\n")
     assert not [*tmp_path.rglob(".hydra")]
 
 
 @pytest.mark.slow
-def test_each_job_of_a_sweep_has_processes_of_its_own(tmp_path):
-    words = (*TINY_SEARCH, *TWO, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false")
-    code, out, err = finish("search", "-m", *words, "seed=0,1", "run=sweep", cwd=tmp_path)
+def test_each_job_of_a_sweep_starts_its_processes(tmp_path):
+    argv = (*TINY_SEARCH, *TWO, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false")
+    code, out, err = finish("search", "-m", *argv, "seed=0,1", "run=sweep", cwd=tmp_path)
     assert code == 0, err
     for job in "01":
         assert json.loads((tmp_path / "sweep" / job / "summary.json").read_text())["seed"] == int(job)
@@ -181,12 +179,12 @@ def test_each_job_of_a_sweep_has_processes_of_its_own(tmp_path):
         "0",
         "1",
     ]
-    assert out.count("epoch 1/1") == 2  # the first processes say it, and no sweep is begun again
+    assert out.count("epoch 1/1") == 2  # only rank 0 prints, and no sweep is started again
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
 
 
-def test_a_launcher_whose_jobs_have_no_command_says_what_does(command, tmp_path):
-    words = (*TINY_SEARCH, *TWO, "strategy=darts", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
-    code, out, err = command("search", "-m", *words, "seed=0", "run=sweep")
+def test_joblib_with_ddp_is_rejected(command, tmp_path):
+    argv = (*TINY_SEARCH, *TWO, "strategy=darts", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
+    code, out, err = command("search", "-m", *argv, "seed=0", "run=sweep")
     assert code == 1
     assert "With hydra/launcher=joblib pass trainer.strategy=ddp_fork, not ddp." in err + out

@@ -20,7 +20,7 @@ def write_record(run: Path, words=("seed=1",), *, script="search", sweep=False, 
     return run
 
 
-def test_only_an_intact_run_of_the_same_script_is_resumed(tmp_path):
+def test_read_start(tmp_path):
     run, sweep = write_record(tmp_path / "run"), write_record(tmp_path / "sweep", sweep=True)
     assert read_start("search", run, sweep=False).words == ("seed=1",)
     assert read_start("search", sweep, sweep=True).is_sweep
@@ -36,7 +36,7 @@ def test_only_an_intact_run_of_the_same_script_is_resumed(tmp_path):
             read_start(script, path, sweep=as_sweep)
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path):
+def test_damaged_checkpoint(tmp_path):
     run = write_record(tmp_path)
     file = run / "checkpoints" / "last.ckpt"
     file.parent.mkdir()
@@ -55,12 +55,12 @@ def saved(finished, name: str = "searched") -> dict:
     return dict(read_record(finished / name).config)
 
 
-def test_our_own_runs_are_accepted(finished):
+def test_configurations_of_real_runs_are_accepted(finished):
     for name in ("searched", "trained"):
         check_saved(saved(finished, name))
 
 
-FOREIGN = {
+HOSTILE = {
     "strategy._target_": "os.system",
     "callbacks.history._target_": "nas_lightning.utils.files.shutil.rmtree",
     "callbacks.history.folder": "/tmp/elsewhere",
@@ -80,21 +80,21 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("key", FOREIGN)
-def test_a_strangers_configuration_names_no_code_and_no_place(finished, key):
+@pytest.mark.parametrize("key", HOSTILE)
+def test_hostile_configuration(finished, key):
     config = saved(finished)
     *parents, last = key.split(".")
     node = config
     for name in parents:
         node = node[name]
-    node[last] = FOREIGN[key]
+    node[last] = HOSTILE[key]
     with pytest.raises(InputError, match="The saved configuration"):
         check_saved(config)
-    if "${oc" not in str(FOREIGN[key]):
-        check_saved(config, typed=[f"{key.removesuffix('._target_')}={FOREIGN[key]}"])
+    if "${oc" not in str(HOSTILE[key]):
+        check_saved(config, typed=[f"{key.removesuffix('._target_')}={HOSTILE[key]}"])
 
 
-def test_a_class_of_a_typed_folder_is_accepted(finished, tmp_path):
+def test_classes_of_config_dir_are_accepted(finished, tmp_path):
     config = saved(finished)
     config["strategy"] = {"_target_": "mine.Search"}
     with pytest.raises(InputError, match="names a custom class"):
@@ -104,14 +104,17 @@ def test_a_class_of_a_typed_folder_is_accepted(finished, tmp_path):
     check_saved(config, [tmp_path])
 
 
-def test_a_strangers_run_executes_nothing(command, runs):
+def test_hostile_run_executes_nothing(command, runs):
     (runs / "mine.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     file = runs / "searched" / ".hydra" / "config.yaml"
     config = yaml.safe_load(file.read_text())
     hostile = {
-        "class": {"callbacks": {**config["callbacks"], "own": {"_target_": "mine.Own"}}},
-        "part": {"strategy": {"_target_": "mine.Own"}},
-        "hydra": {"hydra": {"callbacks": {"own": {"_target_": "mine.Own"}}}, "operations": ["mine.Own"]},
+        "class": {"callbacks": {**config["callbacks"], "custom": {"_target_": "mine.Custom"}}},
+        "part": {"strategy": {"_target_": "mine.Custom"}},
+        "hydra": {
+            "hydra": {"callbacks": {"custom": {"_target_": "mine.Custom"}}},
+            "operations": ["mine.Custom"],
+        },
     }
     for content in hostile.values():
         file.write_text(yaml.safe_dump({**config, **content}))
@@ -127,7 +130,7 @@ def test_a_strangers_run_executes_nothing(command, runs):
     assert "without links to elsewhere" in command("search", "resume=searched").err
 
 
-def test_a_sweeps_overrides_count_unless_they_are_hydras():
+def test_saved_overrides():
     hydra = {"overrides": {"hydra": ["hydra.sweeper.n_trials=3", "hydra.sweeper._target_=os.system"]}}
     record = Record(("strategy=a,b", "seed=1", "run=x"), {}, hydra)
     assert saved_overrides(record, ["-m", "seed=2"]) == ["hydra.sweeper.n_trials=3", "strategy=a,b"]
@@ -136,7 +139,7 @@ def test_a_sweeps_overrides_count_unless_they_are_hydras():
             saved_overrides(Record((word,), {}, {}), [])
 
 
-def test_every_setting_that_decides_the_result_is_kept():
+def test_kept_settings():
     tree = {
         **{
             name: {"a": {"b": 1}, "root": 2, "c": None} for name in KEPT if name != "seed" and "." not in name
@@ -149,7 +152,7 @@ def test_every_setting_that_decides_the_result_is_kept():
         assert kept_settings({"dataset": {name: 1, f"a_{name}": 2}}) == {f"dataset.a_{name}": [2]}
 
 
-def test_what_has_changed_is_named_classes_first():
+def test_changed_classes_are_named_first():
     old = {"seed": 1, "strategy": {"_target_": "A", "lr": 0.1}}
     check_kept(old, {**old, "callbacks": {"a": 1}}, "x")
     with pytest.raises(InputError, match=r"`strategy\._target_` cannot change in a resumed run: A in `x`"):
@@ -158,9 +161,9 @@ def test_what_has_changed_is_named_classes_first():
         check_kept(old, {**old, "seed": 2}, "x")
 
 
-def test_values_typed_beside_it_are_merged_and_choices_are_refused(command, runs):
+def test_overrides_of_a_resumed_run(command, runs):
     (runs / "searched" / "summary.json").unlink()
-    for typed, message in (
+    for overrides, message in (
         (("seed=3",), "`seed` cannot change in a resumed run: 0 in `searched`, 3 now"),
         (("strategy=gdas",), "Could not override 'strategy'"),
         (
@@ -168,7 +171,7 @@ def test_values_typed_beside_it_are_merged_and_choices_are_refused(command, runs
             "There is no setting `callbacks.histor`. Did you mean `callbacks.history`?",
         ),
     ):
-        code, _, err = command("search", "resume=searched", *typed)
+        code, _, err = command("search", "resume=searched", *overrides)
         assert code == 1
         assert message in err
         assert len(err.splitlines()) == 1
@@ -178,7 +181,7 @@ def test_values_typed_beside_it_are_merged_and_choices_are_refused(command, runs
     assert (runs / "searched" / "summary.json").is_file()
 
 
-def test_a_job_that_slurm_requeues_is_resumed(command, runs, monkeypatch):
+def test_requeued_slurm_job_is_resumed(command, runs, monkeypatch):
     assert "has a run" in command("search", *TINY_SEARCH, "run=searched").err
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert command("search", "run=searched").code == 0

@@ -8,25 +8,25 @@ import pytest
 from nas_lightning.genotype import read_genotypes
 from tests.cli.conftest import TINY_SEARCH
 
-NAMES_IT = "def __init__(self, space, seed=0): super().__init__(space, seed)"
-PASSES_IT_ON = "def __init__(self, space, **options): super().__init__(space, **options)"
-KNOWS_NONE = "def __init__(self, space): super().__init__(space)"
+TAKES_SEED = "def __init__(self, space, seed=0): super().__init__(space, seed)"
+TAKES_OPTIONS = "def __init__(self, space, **options): super().__init__(space, **options)"
+TAKES_NO_SEED = "def __init__(self, space): super().__init__(space)"
 
 
 @pytest.fixture
-def stranger(tmp_path):
-    """`stranger(line, yaml)`: a custom strategy with a constructor, and its yaml in mine/strategy."""
+def write_strategy(tmp_path):
+    """`write_strategy(constructor, yaml)`: write a custom strategy, and its yaml in mine/strategy."""
 
     def write(constructor: str, yaml: str = "") -> None:
         (tmp_path / "mine" / "strategy").mkdir(parents=True)
-        (tmp_path / "mine" / "strategy" / "own.yaml").write_text(
-            f"# Mine\n_target_: {tmp_path.name}_own.Own\n{yaml}"
+        (tmp_path / "mine" / "strategy" / "custom.yaml").write_text(
+            f"# Mine\n_target_: {tmp_path.name}_custom.Custom\n{yaml}"
         )
-        (tmp_path / f"{tmp_path.name}_own.py").write_text(
+        (tmp_path / f"{tmp_path.name}_custom.py").write_text(
             dedent(f"""\
             from nas_lightning.strategies import Strategy
 
-            class Own(Strategy):
+            class Custom(Strategy):
                 {constructor}
 
                 def derive(self):
@@ -47,7 +47,7 @@ def genotypes_of(command, tmp_path: Path, *seeds: int) -> list:
     argv = (
         *TINY_SEARCH,
         "trainer.max_epochs=0",
-        "strategy=own",
+        "strategy=custom",
         "--config-dir",
         "mine",
         "callbacks.history=null",
@@ -58,14 +58,14 @@ def genotypes_of(command, tmp_path: Path, *seeds: int) -> list:
     return [read_genotypes(tmp_path / f"seed_{seed}") for seed in seeds]
 
 
-@pytest.mark.parametrize("constructor", [NAMES_IT, PASSES_IT_ON, KNOWS_NONE])
-def test_a_strangers_strategy_has_the_runs_seed(command, tmp_path, stranger, constructor):
-    stranger(constructor)
+@pytest.mark.parametrize("constructor", [TAKES_SEED, TAKES_OPTIONS, TAKES_NO_SEED])
+def test_custom_strategies_get_the_seed_of_the_run(command, tmp_path, write_strategy, constructor):
+    write_strategy(constructor)
     one, other = genotypes_of(command, tmp_path, 1, 2)
     assert one != other
 
 
-def test_a_seed_in_the_yaml_wins(command, tmp_path, stranger):
-    stranger(NAMES_IT, "seed: 5\n")
+def test_seed_in_a_yaml_takes_precedence(command, tmp_path, write_strategy):
+    write_strategy(TAKES_SEED, "seed: 5\n")
     one, other = genotypes_of(command, tmp_path, 1, 2)
     assert one == other

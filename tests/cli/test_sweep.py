@@ -13,10 +13,10 @@ from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH, process_state, run_process, run_script
 from tests.reliability.commands import assert_same_folder
 
-WORDS = ("-m", *TINY_SEARCH, "callbacks.history.figures=false", "trainer.max_epochs=1", "strategy=darts")
-SEEDS = (*WORDS, "seed=0,1")
+SWEEP = ("-m", *TINY_SEARCH, "callbacks.history.figures=false", "trainer.max_epochs=1", "strategy=darts")
+SEEDS = (*SWEEP, "seed=0,1")
 QUICK = ("-m", *TINY_SEARCH, "strategy=random", "callbacks.history.figures=false", "run=sweep")
-SWEEP = Record(("seed=0,1",), {}, {"mode": "MULTIRUN", "job": {"config_name": "search"}})
+RECORD = Record(("seed=0,1",), {}, {"mode": "MULTIRUN", "job": {"config_name": "search"}})
 POISON = '''
 import os, signal
 from pathlib import Path
@@ -34,7 +34,7 @@ class Poison(pl.Callback):
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def finished_sweep(tmp_path_factory):
     """A finished sweep of two seeds."""
     folder = tmp_path_factory.mktemp("swept")
     with pytest.MonkeyPatch.context() as patch, process_state():
@@ -44,40 +44,40 @@ def swept(tmp_path_factory):
 
 
 @pytest.fixture
-def sweep(swept, tmp_path):
-    shutil.copytree(swept, tmp_path / "sweep")
+def sweep(finished_sweep, tmp_path):
+    shutil.copytree(finished_sweep, tmp_path / "sweep")
     return tmp_path / "sweep"
 
 
-@pytest.mark.parametrize("typed", [(*SEEDS, "run=sweep"), ("-m", "resume=sweep")])
-def test_missing_jobs_run_and_finished_ones_are_skipped(typed, sweep, swept, command):
-    shutil.rmtree(sweep / "0")
-    (sweep / "table.md").unlink()
-    before = (sweep / "1" / "summary.json").stat().st_mtime_ns
-    code, out, err = command("search", *typed)
-    assert (code, err) == (0, "")
-    assert out.count("epoch 1/1") == 1
-    assert (sweep / "1" / "summary.json").stat().st_mtime_ns == before
-    assert_same_folder(swept, sweep)
+def test_resumed_sweep_runs_only_missing_jobs(sweep, finished_sweep, command):
+    for argv in ((*SEEDS, "run=sweep"), ("-m", "resume=sweep")):
+        shutil.rmtree(sweep / "0")
+        (sweep / "table.md").unlink()
+        before = (sweep / "1" / "summary.json").stat().st_mtime_ns
+        code, out, err = command("search", *argv)
+        assert (code, err) == (0, "")
+        assert out.count("epoch 1/1") == 1
+        assert (sweep / "1" / "summary.json").stat().st_mtime_ns == before
+        assert_same_folder(finished_sweep, sweep)
 
 
-def test_another_sweep_in_its_folder_is_refused(sweep, swept, command):
-    for typed, message in (
-        ((*WORDS, "seed=0,1,2", "run=sweep"), "varies ['seed=0,1'"),
+def test_folder_of_another_sweep_is_rejected(sweep, finished_sweep, command):
+    for argv, message in (
+        ((*SWEEP, "seed=0,1,2", "run=sweep"), "varies ['seed=0,1'"),
         ((*SEEDS, "strategy.lr=0.5", "run=sweep"), "`strategy.lr` cannot change"),
         (("-m", "resume=sweep", "seed=1,0"), "varies ['seed=0,1'"),
         (("resume=sweep",), "is a sweep. Add -m"),
         (("-m", "resume=sweep/0"), "is a single run. Leave out -m"),
     ):
-        code, _, err = command("search", *typed)
+        code, _, err = command("search", *argv)
         assert code == 1
         assert message in err
         assert len(err.splitlines()) == 1
-    assert_same_folder(swept, sweep)
+    assert_same_folder(finished_sweep, sweep)
     assert "is a run of search, not of train" in command("train", "-m", "resume=sweep").err
 
 
-def test_a_failed_job_is_a_row_and_runs_again(command, tmp_path, monkeypatch):
+def test_resumed_sweep_reruns_failed_jobs(command, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("nas_lightning.cli.build.check_config", fail_once())
         code, _, err = command("search", *QUICK, "seed=0,1")
@@ -102,7 +102,7 @@ def fail_once():
     return call
 
 
-def test_a_failed_job_is_retried(command, tmp_path, monkeypatch):
+def test_retries(command, tmp_path, monkeypatch):
     monkeypatch.setattr("nas_lightning.cli.build.check_config", fail_once())
     code, out, err = command("search", *QUICK, "seed=0,1", "sweep.retries=1")
     assert code == 0
@@ -111,7 +111,7 @@ def test_a_failed_job_is_retried(command, tmp_path, monkeypatch):
     assert "broken" not in (tmp_path / "sweep" / "table.md").read_text()
 
 
-def test_a_users_mistake_in_a_job_is_one_line_and_the_others_run(command, tmp_path):
+def test_invalid_job_does_not_stop_the_others(command, tmp_path):
     code, _, err = command("search", *QUICK, "space.ops=[none,nor_conv_3x3,skip_connect],[none,nonsense]")
     assert code == 1
     assert len(err.splitlines()) == 1
@@ -120,20 +120,20 @@ def test_a_users_mistake_in_a_job_is_one_line_and_the_others_run(command, tmp_pa
     assert "nonsense" in second["error"]
 
 
-def test_jobs_are_named_by_their_folders(command, tmp_path):
+def test_table_has_the_folders_of_the_jobs(command, tmp_path):
     assert command("search", *QUICK, "seed=0,1", "hydra.sweep.subdir=of_seed_${seed}").code == 0
     table = (tmp_path / "sweep" / "table.md").read_text()
     assert "| of_seed_0 " in table
     assert "| of_seed_1 " in table
 
 
-def test_jobs_that_share_a_folder_are_refused(command, tmp_path):
+def test_jobs_cannot_share_a_folder(command, tmp_path):
     code, _, err = command("search", *SEEDS, "run=sweep", "hydra.sweep.subdir=same")
     assert code == 1
     assert "`seed` cannot change in a resumed run: 0" in err
 
 
-def test_an_interrupted_job_is_a_row(sweep):
+def test_table_has_interrupted_jobs(sweep):
     RunFolder(sweep / "1").summary.unlink()
     first, second = read_jobs(sweep)
     assert "error" not in first
@@ -147,7 +147,7 @@ def test_an_interrupted_job_is_a_row(sweep):
 def folder(tmp_path, monkeypatch):
     """A sweep of twelve jobs, of which the fourth has no architecture, and a single run."""
     monkeypatch.chdir(tmp_path)
-    RunFolder(tmp_path / "a_sweep").create(SWEEP)
+    RunFolder(tmp_path / "a_sweep").create(RECORD)
     for run in [*(f"a_sweep/{job}" for job in range(12)), "alone"]:
         (tmp_path / run).mkdir()
         if not run.endswith("/3"):
@@ -155,22 +155,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_sweep_stands_for_its_runs_in_their_order(folder):
+def test_expand_sweeps(folder):
     runs = ",".join(f'"a_sweep/{job}"' for job in range(12) if job != 3)
     assert expand_sweeps("genotype.path=a_sweep") == f"genotype.path={runs}"
     assert expand_sweeps("genotype.path=a_sweep,alone") == f'genotype.path={runs},"alone"'
     assert expand_sweeps("genotype.path=glob(al*)") == 'genotype.path="alone"'
-    for word in ("genotype.path=alone", "genotype.path=x,y", "seed=0,1", "~genotype.path", "+a"):
-        assert expand_sweeps(word) == word
+    for override in ("genotype.path=alone", "genotype.path=x,y", "seed=0,1", "~genotype.path", "+a"):
+        assert expand_sweeps(override) == override
     with pytest.raises(InputError, match="No run fits"):
         expand_sweeps("genotype.path=glob(nothing*)")
-    RunFolder(folder / "empty").create(SWEEP)
+    RunFolder(folder / "empty").create(RECORD)
     with pytest.raises(InputError, match="has no architectures"):
         expand_sweeps("genotype.path=empty")
 
 
 @pytest.mark.slow
-def test_two_lines_search_and_train_all(command, tmp_path):
+def test_train_all_genotypes_of_a_sweep(command, tmp_path):
     search = ("strategy=random", "trainer.max_epochs=1", "callbacks.history.figures=false")
     assert command("search", "-m", *TINY_SEARCH, *search, "seed=0,1", "run=searched").code == 0
     train = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1", "genotype=file", "genotype.path=searched")
@@ -180,24 +180,24 @@ def test_two_lines_search_and_train_all(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_of_joblib_loses_nothing(tmp_path, command):
+def test_sweep_resumes_after_a_killed_joblib_worker(tmp_path, command):
     """joblib ends all processes if one is killed; finished jobs are kept."""
-    own = ("launcher=joblib", "hydra.launcher.n_jobs=2", "run=sweep")
+    launcher = ("launcher=joblib", "hydra.launcher.n_jobs=2", "run=sweep")
     (tmp_path / "poison.py").write_text(POISON.format(mark=str(tmp_path / "mark")))
     poison = "+callbacks.poison._target_=poison.Poison"
-    assert command("search", *WORDS, "seed=0,1,2", "run=whole").code == 0
-    code, out = finish(*WORDS, "seed=0,1,2", poison, *own, cwd=tmp_path)
+    assert command("search", *SWEEP, "seed=0,1,2", "run=complete").code == 0
+    code, out = finish(*SWEEP, "seed=0,1,2", poison, *launcher, cwd=tmp_path)
     assert (tmp_path / "mark").exists()
     assert "Traceback" not in out
     assert code == 1
-    code, out = finish(*WORDS, "seed=0,1,2", poison, *own, cwd=tmp_path)
+    code, out = finish(*SWEEP, "seed=0,1,2", poison, *launcher, cwd=tmp_path)
     assert code == 0, out
     for job in "012":
-        assert_same_results(tmp_path / "whole" / job, tmp_path / "sweep" / job)
+        assert_same_results(tmp_path / "complete" / job, tmp_path / "sweep" / job)
 
 
-def finish(*words, cwd):
-    process = run_process("search", *words, cwd=cwd, stderr=subprocess.STDOUT)
+def finish(*argv, cwd):
+    process = run_process("search", *argv, cwd=cwd, stderr=subprocess.STDOUT)
     out, _ = process.communicate(timeout=900)
     return process.returncode, out
 

@@ -9,10 +9,11 @@ import pytest
 import pytorch_lightning as pl
 
 from nas_lightning import callbacks
+from nas_lightning.data import Fake
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.training.retrain import Retrain
-from tests.cli.conftest import CELL, REPOSITORY, TINY_DATA, TINY_NETWORK
+from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_NETWORK
 
 import torch  # isort: skip
 
@@ -28,7 +29,7 @@ def facts(run):
     return json.loads((run / "genotype.json").read_text())
 
 
-def test_a_training_run_leaves_everything_in_its_folder(runs, command):
+def test_files_of_a_training(runs, command):
     code, out, err = command("train", *QUICK, "genotype=file", "genotype.path=searched", "run=a")
     assert (code, err) == (0, "")
     run = runs / "a"
@@ -44,26 +45,24 @@ def test_a_training_run_leaves_everything_in_its_folder(runs, command):
         assert line in out.splitlines()
 
 
-def test_the_checkpoint_is_the_network_that_was_tested(runs, command):
+def test_checkpoint_is_the_tested_network(finished):
     """The numbers in the summary come from the weights in the folder."""
-    from nas_lightning.data import Fake
-
-    assert command("train", *QUICK, "genotype=file", "genotype.path=searched", "run=a").code == 0
-    (genotype,) = read_genotypes(runs / "a")
+    run = finished / "trained"
+    (genotype,) = read_genotypes(run)
     network = NasBench201().network(genotype, in_channels=1, num_classes=4, channels=4, cells=1)
-    assert facts(runs / "a")["params"] == sum(p.numel() for p in network.parameters())
+    assert facts(run)["params"] == sum(p.numel() for p in network.parameters())
     module = Retrain(network, 4)
-    stored = torch.load(runs / "a" / "checkpoints" / "last.ckpt", weights_only=True)
+    stored = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     module.load_state_dict(stored["state_dict"])
     data = Fake(shape=(1, 8, 8), train_size=32, test_size=16, batch_size=8)
     correct = 0
     with torch.no_grad():
         for x, y in data.test_dataloader():
             correct += int((module.network.eval()(x).argmax(1) == y).sum())
-    assert facts(runs / "a")["metrics"]["test_accuracy"] == correct / 16
+    assert facts(run)["metrics"]["test_accuracy"] == correct / 16
 
 
-def test_the_test_images_are_judged_one_by_one(runs):
+def test_predictions_of_the_test_images(runs):
     rows = read_predictions(runs / "trained")
     assert len(rows) == 16
     right = sum(row["class"] == row["predicted"] for row in rows)
@@ -74,17 +73,17 @@ def test_the_test_images_are_judged_one_by_one(runs):
 
 
 @pytest.mark.slow
-def test_two_processes_judge_every_image_once(runs, tmp_path):
+def test_two_processes_predict_every_image_once(runs, tmp_path):
     script = [sys.executable, str(REPOSITORY / "train.py"), *QUICK, "genotype=file", "genotype.path=searched"]
-    words = ("trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu", f"run={tmp_path / 'two'}")
-    subprocess.run([*script, *words], cwd=runs, check=True, capture_output=True)
+    argv = ("trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu", f"run={tmp_path / 'two'}")
+    subprocess.run([*script, *argv], cwd=runs, check=True, capture_output=True)
     rows, alone = read_predictions(tmp_path / "two"), read_predictions(runs / "trained")
     assert [(row["file"], row["class"]) for row in rows] == [(row["file"], row["class"]) for row in alone]
     right = sum(row["class"] == row["predicted"] for row in rows)
     assert right / 16 == pytest.approx(facts(tmp_path / "two")["metrics"]["test_accuracy"])
 
 
-def test_one_of_several_architectures(tmp_path, command):
+def test_genotype_index(tmp_path, command):
     random = torch.Generator().manual_seed(0)
     found = [NasBench201().sample(random) for _ in range(3)]
     write_genotypes(tmp_path / "pool.json", found)
@@ -93,16 +92,8 @@ def test_one_of_several_architectures(tmp_path, command):
     assert read_genotypes(tmp_path / "a") == [found[2]]
 
 
-def test_a_bare_genotype(tmp_path, command):
-    genotype = NasBench201().parse(CELL)
-    (tmp_path / "cell.json").write_text(json.dumps(genotype.to_dict()))
-    argv = (*QUICK, "trainer.max_epochs=1", "genotype=file", "genotype.path=cell.json", "run=a")
-    assert command("train", *argv).code == 0
-    assert facts(tmp_path / "a")["notation"] == [CELL]
-
-
 @pytest.mark.parametrize(("name", "space"), [("darts_v2", DartsSpace()), ("nasbench201_best", NasBench201())])
-def test_a_published_architecture_of_the_size_that_was_typed(tmp_path, command, name, space):
+def test_published_architecture_with_other_sizes(tmp_path, command, name, space):
     argv = (*QUICK, "trainer.max_epochs=1", f"genotype={name}", "network.dropout=0.1", "run=a")
     code, _, err = command("train", *argv)
     assert code == 0, err
@@ -114,7 +105,7 @@ def test_a_published_architecture_of_the_size_that_was_typed(tmp_path, command, 
     assert facts(tmp_path / "a")["params"] == sum(p.numel() for p in network.parameters())
 
 
-def test_images_set_aside_pick_the_best_epoch(tmp_path, command):
+def test_validation_selects_the_best_epoch(tmp_path, command):
     argv = (*QUICK, "genotype=nasbench201_best", "dataset.val_fraction=0.25", "run=a")
     code, out, _ = command("train", *argv)
     assert code == 0
@@ -122,7 +113,7 @@ def test_images_set_aside_pick_the_best_epoch(tmp_path, command):
     assert (tmp_path / "a" / "checkpoints" / "best.ckpt").is_file()
 
 
-def test_a_sweep_over_sizes(tmp_path, command):
+def test_sweep_over_network_sizes(tmp_path, command):
     argv = ("-m", *TINY_DATA, "trainer.max_epochs=1", "genotype=nasbench201_best", "network.cells=1")
     code, _, err = command("train", *argv, "network.channels=2,4", "run=sweep")
     assert (code, err) == (0, "")
@@ -131,11 +122,11 @@ def test_a_sweep_over_sizes(tmp_path, command):
     assert "test_accuracy" in table[0]
 
 
-def test_a_job_that_slurm_starts_again_goes_on(tmp_path, command, monkeypatch):
+def test_requeued_slurm_job_is_resumed(tmp_path, command, monkeypatch):
     """Repeat the command in the same folder; only SLURM's restart count makes it resume."""
     argv = (*QUICK, "trainer=slurm", "genotype=nasbench201_best", "trainer.max_epochs=3")
-    whole = command("train", *argv, "run=whole")
-    assert whole.code == 0, whole.err
+    complete = command("train", *argv, "run=complete")
+    assert complete.code == 0, complete.err
 
     class Stop(pl.Callback):
         def on_train_epoch_start(self, trainer, module):
@@ -151,10 +142,10 @@ def test_a_job_that_slurm_starts_again_goes_on(tmp_path, command, monkeypatch):
     assert (code, err) == (0, "")
     assert "epoch 3/3" in out
     assert "epoch 2/3" not in out
-    assert (tmp_path / "a" / "metrics.csv").read_text() == (tmp_path / "whole" / "metrics.csv").read_text()
+    assert (tmp_path / "a" / "metrics.csv").read_text() == (tmp_path / "complete" / "metrics.csv").read_text()
 
 
-def test_a_run_that_was_killed_after_its_last_epoch(runs, command):
+def test_resume_after_the_last_epoch(runs, command):
     for name, run in (("train", runs / "trained"), ("search", runs / "searched")):
         files = ("genotype.json", "metrics.csv")
         before = [(run / file).read_bytes() for file in files]
@@ -166,13 +157,13 @@ def test_a_run_that_was_killed_after_its_last_epoch(runs, command):
 
 
 @pytest.mark.parametrize(("name", "folder"), [("search", "searched"), ("train", "trained")])
-def test_the_cost_of_a_run_is_that_of_all_its_starts(runs, command, name, folder):
+def test_seconds_include_earlier_starts(runs, command, name, folder):
     """Add an hour to the time that the checkpoint stores."""
     run = runs / folder
     path = run / "checkpoints" / "last.ckpt"
-    whole = json.loads((run / "summary.json").read_text())["seconds"]
+    seconds = json.loads((run / "summary.json").read_text())["seconds"]
     stored = torch.load(path, weights_only=True)
-    assert 0 < stored["nas_lightning_seconds"] <= whole + 0.05
+    assert 0 < stored["nas_lightning_seconds"] <= seconds + 0.05
     torch.save({**stored, "nas_lightning_seconds": 3600.0}, path)
     (run / "summary.json").unlink()
     assert command(name, f"resume={run}").code == 0

@@ -20,7 +20,7 @@ from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_SEARCH, run_process
 
 BEST = 0.02
-DRAWN = (
+SWEEP = (
     *("-m", "sweeper=optuna", "strategy=darts", "strategy.lr=tag(log,interval(0.001,1))"),
     *("strategy.momentum=choice(0.5,0.9)", "run=sweep"),
 )
@@ -53,9 +53,9 @@ def jobs(*, stop_at=None, fail_at=()):
 def sweep(command, monkeypatch, tmp_path):
     """`sweep("hydra.sweeper.n_trials=4", stop_at=2)`: run a sweep; return its output and trials."""
 
-    def run(*words, folder="sweep", **options):
+    def run(*argv, folder="sweep", **options):
         monkeypatch.setattr("nas_lightning.cli.main.run_job", jobs(**options))
-        outcome = command("search", *DRAWN[:-1], f"run={folder}", *words)
+        outcome = command("search", *SWEEP[:-1], f"run={folder}", *argv)
         study = optuna.load_study(study_name=STUDY, storage=open_storage(tmp_path / folder))
         return outcome, study.trials
 
@@ -67,21 +67,25 @@ def drawn(trials):
 
 
 @pytest.mark.parametrize(
-    "sampler", ["tpe", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gp", "nsga2", "random"))]
+    ("sampler", "count"),
+    [
+        ("random", 4),
+        *(pytest.param(name, 13, marks=pytest.mark.slow) for name in ("tpe", "gp", "nsga2")),
+    ],
 )
-def test_a_sweep_that_was_stopped_goes_on_to_the_same_trials(sampler, sweep):
-    words = ("hydra.sweeper.n_trials=13", f"hydra.sweeper.sampler={sampler}")
-    _, whole = sweep(*words, folder="whole")
-    (code, *_), before = sweep(*words, stop_at=11)
+def test_resumed_sweep_draws_the_same_trials(sampler, count, sweep):
+    argv = (f"hydra.sweeper.n_trials={count}", f"hydra.sweeper.sampler={sampler}")
+    _, complete = sweep(*argv, folder="complete")
+    (code, *_), before = sweep(*argv, stop_at=count - 2)
     assert (code, [trial.state.name for trial in before][-1]) == (130, "RUNNING")
-    (code, _, err), after = sweep(*words)
+    (code, _, err), after = sweep(*argv)
     assert (code, err) == (0, "")
-    assert drawn(after) == drawn(whole)
-    assert len({trial.params["strategy.lr"] for trial in after}) == 13
+    assert drawn(after) == drawn(complete)
+    assert len({trial.params["strategy.lr"] for trial in after}) == count
 
 
 @pytest.mark.slow
-def test_what_is_drawn_comes_nearer_to_the_best(sweep, tmp_path):
+def test_sweep_approaches_the_optimum(sweep, tmp_path):
     (code, out, _), trials = sweep("hydra.sweeper.n_trials=16", "hydra.sweeper.sampler=gp")
     assert code == 0
     found = yaml.safe_load((tmp_path / "sweep" / "optimization_results.yaml").read_text())
@@ -92,50 +96,51 @@ def test_what_is_drawn_comes_nearer_to_the_best(sweep, tmp_path):
     assert f"best: job {best['job']}, valid_accuracy " in out
 
 
-def test_a_sweep_goes_on_by_its_folder_alone(sweep, command, monkeypatch, tmp_path):
+def test_sweep_resumes_from_its_folder(sweep, command, monkeypatch, tmp_path):
     """The number of trials and the sampler are restored."""
-    words = ("hydra.sweeper.n_trials=3", "hydra.sweeper.sampler=random", "hydra.sweeper.seed=7")
-    _, whole = sweep(*words, folder="whole")
-    (code, out, _), _ = sweep(*words, stop_at=1)
+    argv = ("hydra.sweeper.n_trials=2", "hydra.sweeper.sampler=random", "hydra.sweeper.seed=7")
+    _, complete = sweep(*argv, folder="complete")
+    (code, out, _), _ = sweep(*argv, stop_at=1)
     assert (code, out.splitlines()[-1].endswith("nas-search -m resume=sweep")) == (130, True)
     monkeypatch.setattr("nas_lightning.cli.main.run_job", jobs())
     code, _, err = command("search", "-m", "resume=sweep")
     assert (code, err) == (0, "")
     study = optuna.load_study(study_name=STUDY, storage=open_storage(tmp_path / "sweep"))
-    assert drawn(study.trials) == drawn(whole)
+    assert drawn(study.trials) == drawn(complete)
 
 
-def test_failed_trials_count_and_are_rows(sweep, tmp_path):
-    (code, *_), trials = sweep("hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2", fail_at=(1,))
+def test_failed_trials(sweep, tmp_path):
+    (code, *_), trials = sweep("hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=2", fail_at=(1,))
     assert code == 1
-    assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE"]
     assert "out of memory" in (tmp_path / "sweep" / "table.md").read_text()
 
 
-def test_an_objective_that_no_job_has_ends_a_sweep_after_its_first(sweep, tmp_path):
+def test_unknown_objective_ends_the_sweep_after_its_first_job(sweep, tmp_path):
     """Random search has no valid_accuracy: the sweep must end after the first job."""
     (code, _, err), trials = sweep("hydra.sweeper.n_trials=4", "objective=params_of")
     assert (code, [trial.state.name for trial in trials]) == (1, ["FAIL"])
     assert err == "error: No job has the objective `params_of` (did you mean 'params'?).\n"
 
 
-@pytest.mark.parametrize(("word", "trials"), [("seed=choice(0,1)", 1), ("space=choice(darts,mlp)", 3)])
-def test_what_one_space_has_not_another_may_have(word, trials, sweep):
-    _, there = sweep("hydra.sweeper.n_trials=3", "objective=test_accuracy", word)
-    assert [trial.state.name for trial in there] == ["FAIL"] * trials
+@pytest.mark.parametrize(("override", "count"), [("seed=choice(0,1)", 1), ("space=choice(darts,mlp)", 2)])
+def test_missing_objective_ends_a_sweep_of_one_space(override, count, sweep):
+    """Another space may have the metric."""
+    _, trials = sweep("hydra.sweeper.n_trials=2", "objective=test_accuracy", override)
+    assert [trial.state.name for trial in trials] == ["FAIL"] * count
 
 
-def test_a_finished_sweep_takes_more_trials(sweep):
-    _, three = sweep("hydra.sweeper.n_trials=3")
-    (code, _, err), five = sweep("hydra.sweeper.n_trials=5")
+def test_finished_sweep_can_be_extended(sweep):
+    _, before = sweep("hydra.sweeper.n_trials=1")
+    (code, _, err), after = sweep("hydra.sweeper.n_trials=2")
     assert (code, err) == (0, "")
-    assert drawn(five)[:3] == drawn(three)
-    assert len(five) == 5
+    assert drawn(after)[:1] == drawn(before)
+    assert len(after) == 2
 
 
-def test_several_objectives_have_a_front(sweep, tmp_path):
-    words = ("hydra.sweeper.objectives=[valid_accuracy,params]", "hydra.sweeper.sampler=nsga2")
-    (code, *_), trials = sweep("hydra.sweeper.n_trials=6", *words)
+def test_pareto_front_of_several_objectives(sweep, tmp_path):
+    argv = ("hydra.sweeper.objectives=[valid_accuracy,params]", "hydra.sweeper.sampler=nsga2")
+    (code, *_), trials = sweep("hydra.sweeper.n_trials=5", *argv)
     assert code == 0
     values = [tuple(trial.values) for trial in trials]
     front = {v for v in values if not any(w[0] >= v[0] and w[1] <= v[1] and w != v for w in values)}
@@ -143,14 +148,14 @@ def test_several_objectives_have_a_front(sweep, tmp_path):
     assert {tuple(solution["values"]) for solution in found["solutions"]} == front
 
 
-def test_jobs_in_folders_of_their_own_names_are_read(sweep, tmp_path):
+def test_jobs_in_custom_folders(sweep, tmp_path):
     (code, *_), trials = sweep("hydra.sweeper.n_trials=2", "hydra.sweep.subdir=job_${hydra.job.num}")
     assert (code, [trial.state.name for trial in trials]) == (0, ["COMPLETE", "COMPLETE"])
     assert (tmp_path / "sweep" / "job_1" / "summary.json").is_file()
 
 
 @pytest.mark.parametrize(
-    ("word", "message"),
+    ("override", "message"),
     [
         ("hydra.sweeper.sampler=tpp", "`hydra.sweeper.sampler` has no option `tpp` (did you mean 'tpe'?)"),
         ("hydra.sweeper.n_trials=0", "`hydra.sweeper.n_trials` must be at least 1, got 0"),
@@ -162,22 +167,22 @@ def test_jobs_in_folders_of_their_own_names_are_read(sweep, tmp_path):
         ("strategy.lr=tag(log,interval(0,1))", "cannot be drawn from"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_line(word, message, command, monkeypatch, tmp_path):
+def test_invalid_sweeper_settings(override, message, command, monkeypatch, tmp_path):
     monkeypatch.setattr("nas_lightning.cli.main.run_job", jobs())
-    code, _, err = command("search", *DRAWN, word)
+    code, _, err = command("search", *SWEEP, override)
     assert code == 1
     assert message in err
     assert len(err.splitlines()) == 1
 
 
-def test_without_anything_that_varies_there_is_nothing_to_draw(command, monkeypatch):
+def test_optuna_sweep_without_varied_settings(command, monkeypatch):
     monkeypatch.setattr("nas_lightning.cli.main.run_job", jobs())
     code, _, err = command("search", "-m", "sweeper=optuna", "strategy=darts", "run=sweep")
     assert code == 1
     assert "Nothing varies" in err
 
 
-def rewritten(journal, change):
+def rewrite(journal, change):
     """Change the lines of the journal, as a malicious user could."""
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     changed = [change(dict(line)) for line in lines]
@@ -213,77 +218,64 @@ DRAWS = ("params", "distributions")
 LINEAR = json.dumps({"name": "FloatDistribution", "attributes": {"low": 0.001, "high": 9.0}})
 
 
-PLAIN, OURS = (
-    "A process has a plain name, not ",
-    "This sweep cannot draw strategy.lr=",
-)
-OTHERS, OTHER_SPACE = (
-    "expected a journal of Optuna",
-    "This sweep varies strategy.lr, ",
-)
-FOREIGN = [
-    (with_owner("../../evil"), f"{PLAIN}'../../evil'"),
+NAME, VALUE = "A process has a plain name, not ", "This sweep cannot draw strategy.lr="
+JOURNAL_ERROR, OTHER_SPACE = "a journal of Optuna", "This sweep varies strategy.lr, "
+MALICIOUS = [
+    (with_owner("../../evil"), f"{NAME}'../../evil'"),
     (with_param("+supernet._target_"), OTHER_SPACE),
-    (with_values("params", 7.0), f"{OURS}7.0"),
-    (lambda line: {"op_code": 99}, OTHERS),
-]
-MORE_FOREIGN = [
-    (with_owner("/evil"), f"{PLAIN}'/evil'"),
-    (with_owner(["x"]), f"{PLAIN}['x']"),
-    (with_owner("x" * 300), PLAIN),
+    (with_values("params", 7.0), f"{VALUE}7.0"),
+    (lambda line: {"op_code": 99}, JOURNAL_ERROR),
+    (with_owner("/evil"), f"{NAME}'/evil'"),
+    (with_owner(["x"]), f"{NAME}['x']"),
+    (with_owner("x" * 300), NAME),
     (with_values("distributions", LINEAR), OTHER_SPACE),
-    (with_values("params", float("nan")), f"{OURS}nan"),
-    (with_values("params", "0.5 trainer.max_epochs=9"), OURS),
-    (with_values("params", [0.5]), f"{OURS}[0.5]"),
-    (with_values("params", "0.5"), f"{OURS}'0.5'"),
-    (with_values("distributions", "{"), OTHERS),
+    (with_values("params", float("nan")), f"{VALUE}nan"),
+    (with_values("params", "0.5 trainer.max_epochs=9"), VALUE),
+    (with_values("params", [0.5]), f"{VALUE}[0.5]"),
+    (with_values("params", "0.5"), f"{VALUE}'0.5'"),
+    (with_values("distributions", "{"), JOURNAL_ERROR),
 ]
 
 
-def some(first, others):
-    """All cases; `make test` runs the first."""
-    return [*first, *(pytest.param(*other, marks=pytest.mark.slow) for other in others)]
-
-
-@pytest.mark.parametrize(("change", "message"), some(FOREIGN, MORE_FOREIGN))
-def test_a_journal_of_somebody_else_is_data(change, message, sweep, command, tmp_path):
+def test_malicious_journal(sweep, command, tmp_path):
     """A journal must add neither overrides nor folders outside of the sweep."""
     (code, *_), _ = sweep("hydra.sweeper.n_trials=3", stop_at=1)
     assert code == 130
-    rewritten(tmp_path / "sweep" / JOURNAL, change)
-    code, _, err = command("search", *DRAWN, "hydra.sweeper.n_trials=3")
-    assert code == 1
-    assert message in err
-    assert len(err.splitlines()) == 1
+    journal = tmp_path / "sweep" / JOURNAL
+    original = journal.read_bytes()
+    for change, message in MALICIOUS:
+        journal.write_bytes(original)
+        rewrite(journal, change)
+        code, _, err = command("search", *SWEEP, "hydra.sweeper.n_trials=3")
+        assert code == 1
+        assert message in err
+        assert len(err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
     assert not Path("/evil").exists()
 
 
-NO_JOURNALS = [(b"\xff\n",), (b"[]\n",), (b"3\n",), (b"[" * 100_000 + b"\n",), (b"x\nx\n",)]
-
-
-@pytest.mark.parametrize("text", some([b"{}\n"], NO_JOURNALS))
-def test_what_is_no_journal_is_one_line(text, sweep, command, tmp_path):
+def test_damaged_journal(sweep, command, tmp_path):
     sweep("hydra.sweeper.n_trials=1")
-    (tmp_path / "sweep" / JOURNAL).write_bytes(text)
-    code, _, err = command("search", *DRAWN, "hydra.sweeper.n_trials=2")
-    assert code == 1
-    assert "expected a journal of Optuna" in err
-    assert len(err.splitlines()) == 1
+    for text in (b"{}\n", b"\xff\n", b"[]\n", b"3\n", b"[" * 100_000 + b"\n", b"x\nx\n"):
+        (tmp_path / "sweep" / JOURNAL).write_bytes(text)
+        code, _, err = command("search", *SWEEP, "hydra.sweeper.n_trials=2")
+        assert code == 1
+        assert JOURNAL_ERROR in err
+        assert len(err.splitlines()) == 1
 
 
-def test_a_journal_whose_last_line_is_cut_goes_on(sweep, tmp_path):
-    """An incomplete last line, as after a full disk, is dropped."""
-    _, whole = sweep("hydra.sweeper.n_trials=3", folder="whole")
-    sweep("hydra.sweeper.n_trials=2")
+def test_incomplete_last_line_of_a_journal_is_dropped(sweep, tmp_path):
+    """As after a full disk."""
+    _, complete = sweep("hydra.sweeper.n_trials=2", folder="complete")
+    sweep("hydra.sweeper.n_trials=1")
     with (tmp_path / "sweep" / JOURNAL).open("a") as file:
         file.write('{"op_code":4,"worker')
-    (code, *_), after = sweep("hydra.sweeper.n_trials=3")
-    assert (code, drawn(after)) == (0, drawn(whole))
+    (code, *_), after = sweep("hydra.sweeper.n_trials=2")
+    assert (code, drawn(after)) == (0, drawn(complete))
 
 
 @pytest.mark.slow
-def test_the_lock_of_a_killed_process_does_not_keep_others_out(sweep, monkeypatch, tmp_path):
+def test_lock_of_a_killed_process_expires(sweep, monkeypatch, tmp_path):
     """The lock expires after half a minute, since its holder may still run."""
     monkeypatch.setattr("optuna.storages.journal._file.time.monotonic", iter(range(0, 10**6, 20)).__next__)
     sweep("hydra.sweeper.n_trials=1")
@@ -292,7 +284,7 @@ def test_the_lock_of_a_killed_process_does_not_keep_others_out(sweep, monkeypatc
     assert (code, len(after)) == (0, 2)
 
 
-def test_a_job_of_a_stranger_has_no_journal_elsewhere(tmp_path):
+def test_journal_that_is_a_link(tmp_path):
     outside = tmp_path / "outside.log"
     outside.write_text("")
     folder = RunFolder(tmp_path / "sweep")
@@ -307,7 +299,7 @@ def test_a_job_of_a_stranger_has_no_journal_elsewhere(tmp_path):
     ("number", "message"),
     [("x", "`num` must be a valid integer"), (-1, "at least 0"), (7, "one of 1 trials")],
 )
-def test_a_number_that_is_no_trials_is_one_line(number, message, tmp_path):
+def test_invalid_trial_number(number, message, tmp_path):
     folder = RunFolder(tmp_path / "sweep")
     folder.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": "???"}}))
     optuna.create_study(study_name=STUDY, storage=open_storage(folder.path)).ask()
@@ -317,7 +309,7 @@ def test_a_number_that_is_no_trials_is_one_line(number, message, tmp_path):
         trial_of(run.path, optuna.pruners.NopPruner())
 
 
-class Level(BoringModel):
+class ConstantAccuracy(BoringModel):
     """A model whose accuracy is the same after every epoch."""
 
     def __init__(self, accuracy):
@@ -330,7 +322,7 @@ class Level(BoringModel):
 
 
 @pytest.mark.parametrize(("accuracy", "epochs"), [(0.1, 1), (0.9, 4)])
-def test_a_trial_that_is_behind_ends_after_its_epoch(accuracy, epochs, tmp_path, capsys):
+def test_pruning_of_an_inferior_trial(accuracy, epochs, tmp_path, capsys):
     folder = RunFolder(tmp_path / "sweep")
     folder.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": "???"}}))
     study = optuna.create_study(study_name=STUDY, storage=open_storage(folder.path), direction="maximize")
@@ -347,24 +339,24 @@ def test_a_trial_that_is_behind_ends_after_its_epoch(accuracy, epochs, tmp_path,
     trainer = pl.Trainer(
         max_epochs=4, limit_train_batches=1, limit_val_batches=0, callbacks=[pruning], logger=False, **quiet
     )
-    trainer.fit(Level(accuracy))
+    trainer.fit(ConstantAccuracy(accuracy))
     assert trainer.current_epoch == epochs
     seen = optuna.load_study(study_name=STUDY, storage=open_storage(folder.path)).trials[-1]
     assert (PRUNED in seen.user_attrs) == (epochs == 1)
     assert ("ended by Optuna" in capsys.readouterr().out) == (epochs == 1)
 
 
-def test_pruning_alone_does_nothing(tmp_path):
+def test_pruning_outside_of_a_sweep(tmp_path):
     pruning = TrialPruning(tmp_path, monitor="no_such_metric")
     quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
     trainer = pl.Trainer(max_epochs=2, limit_train_batches=1, callbacks=[pruning], logger=False, **quiet)
-    trainer.fit(Level(0.5))
+    trainer.fit(ConstantAccuracy(0.5))
     assert trainer.current_epoch == 2
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_sweep_by_typing_the_same(tmp_path):
-    words = (
+def test_two_processes_share_a_sweep(tmp_path):
+    argv = (
         *("-m", *TINY_SEARCH, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false"),
         *(
             "sweeper=optuna",
@@ -373,7 +365,7 @@ def test_two_processes_share_a_sweep_by_typing_the_same(tmp_path):
             "run=sweep",
         ),
     )
-    both = [run_process("search", *words, cwd=tmp_path) for _ in range(2)]
+    both = [run_process("search", *argv, cwd=tmp_path) for _ in range(2)]
     try:
         ends = [process.communicate(timeout=600) for process in both]
     except subprocess.TimeoutExpired:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH
-from tests.cli.test_kill import KEPT, OURS, assert_same
+from tests.cli.test_kill import CHECKPOINT_KEYS, assert_same
 from tests.reliability.faults import command_in_child
 from tests.yamls import options, small
 
@@ -37,33 +37,33 @@ LOGS = {"search.log", "train.log", "analyze.log"}
 TIMED = {*LOGS, "report.html", "table.md", "multirun.yaml", "hydra.yaml", "seconds.json"}
 """Files that contain times or paths."""
 LATENCIES = "times.csv"
-OF_LATENCIES = {"device", "times", "latencies", "foretold"}
+MEASURED = {"device", "times", "latencies", "foretold"}
 """In runs with the file LATENCIES, these files and the metrics contain measured milliseconds."""
 
 
-def commands_to_finish(folder: Path, words: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def commands_to_finish(folder: Path, argv: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the arguments after a kill: `resume=`, or the same again if there is nothing to resume."""
-    sweep = ("-m",) if "-m" in words else ()
-    return {"resume": (words[0], *sweep, f"resume={folder.name}"), "again": words}
+    sweep = ("-m",) if "-m" in argv else ()
+    return {"resume": (argv[0], *sweep, f"resume={folder.name}"), "again": argv}
 
 
-def finish(folder: Path, words: tuple[str, ...]) -> str:
-    """Finish the run with one command; return how."""
-    for name, typed in commands_to_finish(folder, words).items():
-        if command_in_child(folder, *typed) == 0:
+def finish(folder: Path, argv: tuple[str, ...]) -> str:
+    """Finish the run with one command; return which."""
+    for name, command in commands_to_finish(folder, argv).items():
+        if command_in_child(folder, *command) == 0:
             return name
     return "dead end"
 
 
-def assert_same_folder(whole: Path, other: Path) -> None:
+def assert_same_folder(expected: Path, other: Path) -> None:
     """Compare all files of two folders, except for times."""
-    names = [{str(path.relative_to(run)) for path in files_of(run)} for run in (whole, other)]
+    names = [{str(path.relative_to(run)) for path in files_of(run)} for run in (expected, other)]
     assert names[0] == names[1], names[0] ^ names[1]
     for name in sorted(names[0]):
         if name.endswith(".ckpt"):
-            assert_same(*(saved(run / name) for run in (whole, other)), name)
+            assert_same(*(saved(run / name) for run in (expected, other)), name)
         else:
-            assert content(whole, name) == content(other, name), name
+            assert content(expected, name) == content(other, name), name
 
 
 def files_of(run: Path) -> list[Path]:
@@ -73,14 +73,14 @@ def files_of(run: Path) -> list[Path]:
 def saved(file: Path) -> dict[str, object]:
     """Return the parts of a checkpoint that affect resuming."""
     checkpoint = torch.load(file, weights_only=True)
-    return {key: checkpoint[key] for key in (*KEPT, *OURS) if key in checkpoint}
+    return {key: checkpoint[key] for key in CHECKPOINT_KEYS if key in checkpoint}
 
 
 def content(run: Path, name: str) -> object:
     """Return the content of a file that is equal in two equal runs."""
     file = run / name
     measures = (run / LATENCIES).exists()
-    if file.name in TIMED or (measures and file.stem in OF_LATENCIES):
+    if file.name in TIMED or (measures and file.stem in MEASURED):
         return file.stat().st_size > 0 or file.suffix == ".log"
     if file.name == "summary.json":
         timed = {"seconds", "metrics"} if measures else {"seconds"}

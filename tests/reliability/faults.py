@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.cli.conftest import run_script
 
-DRAWN = re.compile(r"\.[0-9a-f]{8}\.partial")  # the names of files that are not complete
+PARTIAL = re.compile(r"\.[0-9a-f]{8}\.partial")  # the names of files that are not complete
 CHANGES = {
     **{"os.rename": (0, 2), "os.remove": (0, 1), "os.mkdir": (0, 2), "os.rmdir": (0, 1)},
     **{"os.symlink": (1, 2), "os.link": (1, 3), "os.truncate": (0, None)},
@@ -20,7 +20,7 @@ CHANGES = {
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class ChangesOf:
+class FaultInjector:
     """Counts the file operations below a folder and calls `fault` before operation number `at`.
 
     An audit hook sees the files that Python opens, creates, renames, and removes. It does not see what
@@ -33,13 +33,13 @@ class ChangesOf:
         self.busy = False
 
     def __call__(self, event: str, args: tuple) -> None:
-        if self.busy or not self._changes(event, args):
+        if self.busy or not self._is_change(event, args):
             return
         self.busy = True
         try:
             path = _path_of(event, args)
             if path == self.folder or path.startswith(self.folder + os.sep):
-                name = DRAWN.sub(".partial", os.path.relpath(path, self.folder))
+                name = PARTIAL.sub(".partial", os.path.relpath(path, self.folder))
                 self.names.append(f"{event} {name}")
                 number, self.count = self.count, self.count + 1
                 if self.at is not None and number >= self.at:
@@ -47,7 +47,7 @@ class ChangesOf:
         finally:
             self.busy = False
 
-    def _changes(self, event: str, args: tuple) -> bool:
+    def _is_change(self, event: str, args: tuple) -> bool:
         if not args or not isinstance(args[0], (str, bytes, os.PathLike)):
             return False
         return event in CHANGES or (event == "open" and bool((args[2] or 0) & WRITING))
@@ -55,13 +55,13 @@ class ChangesOf:
 
 def _path_of(event: str, args: tuple) -> str:
     """Return the absolute path, also of files that are removed relative to an open folder."""
-    path, place = CHANGES.get(event, (0, None))
-    known = place is None or args[place] == -1
-    folder = os.getcwd() if known else os.readlink(f"/proc/self/fd/{args[place]}")
+    path, directory = CHANGES.get(event, (0, None))
+    is_current = directory is None or args[directory] == -1
+    folder = os.getcwd() if is_current else os.readlink(f"/proc/self/fd/{args[directory]}")
     return os.path.normpath(os.path.join(folder, os.fsdecode(args[path])))
 
 
-def in_child(work: Callable[[], int], said: Path | None = None) -> int:
+def in_child(work: Callable[[], int], output: Path | None = None) -> int:
     """Return the exit code of `work` in a fork, or minus its signal; the output goes to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -69,9 +69,9 @@ def in_child(work: Callable[[], int], said: Path | None = None) -> int:
     if child == 0:
         code = 70
         try:
-            output = os.open(said or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            file = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
             sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
             code = work()
             sys.stdout.flush()
@@ -100,10 +100,10 @@ def make_read_only(event: str, path: str) -> None:
 
 
 def command_in_child(
-    folder: Path, *words: str, at: int | None = None, fault: Callable[[str, str], None] = kill
+    folder: Path, *argv: str, at: int | None = None, fault: Callable[[str, str], None] = kill
 ) -> int:
-    """Return the exit code of `<words[0]>.py <words[1:]>`, with a fault at a change of `folder`."""
-    return work_in_child(folder, partial(run_script, *words), at=at, fault=fault)
+    """Return the exit code of `<argv[0]>.py <argv[1:]>`, with a fault at a change of `folder`."""
+    return work_in_child(folder, partial(run_script, *argv), at=at, fault=fault)
 
 
 def work_in_child(
@@ -113,29 +113,23 @@ def work_in_child(
 
     def begin() -> int:
         os.chdir(folder.parent)
-        sys.addaudithook(ChangesOf(folder, at, fault))
+        sys.addaudithook(FaultInjector(folder, at, fault))
         return work()
 
-    return in_child(begin, said_by(folder))
+    return in_child(begin, output_file(folder))
 
 
-def said_by(folder: Path) -> Path:
+def output_file(folder: Path) -> Path:
     """Return the file with the output of the last command in a child process."""
-    return folder.parent / "said.txt"
+    return folder.parent / "output.txt"
 
 
-def changes_of(folder: Path, work: Callable[[], int]) -> list[str]:
+def record_changes(folder: Path, work: Callable[[], int]) -> list[str]:
     """Return the changes that a call makes in a folder, in order."""
-    names = folder.parent / "changes.txt"
-
-    def begin() -> int:
-        os.chdir(folder.parent)
-        changes = ChangesOf(folder, None, kill)
-        sys.addaudithook(changes)
-        code = work()
-        changes.busy = True
-        names.write_text("\n".join(changes.names))
-        return code
-
-    assert in_child(begin, said_by(folder)) == 0, said_by(folder).read_text()
-    return names.read_text().splitlines()
+    injector = FaultInjector(folder, None, kill)
+    sys.addaudithook(injector)
+    try:
+        assert work() == 0
+    finally:
+        injector.busy = True  # an audit hook cannot be removed
+    return injector.names

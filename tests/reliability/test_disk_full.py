@@ -18,130 +18,123 @@ import pytest
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from nas_lightning.objectives.convert import main as convert
-from tests.cli.conftest import run_script
-from tests.reliability.bad_runs import run_entry
+from tests.cli.conftest import run_entry_point, run_script
 from tests.reliability.commands import COMMANDS, assert_same_folder, files_of, finish
+from tests.reliability.conftest import CompleteRun
 from tests.reliability.faults import (
-    ChangesOf,
+    FaultInjector,
     command_in_child,
     fill_disk,
     in_child,
     make_read_only,
-    said_by,
+    output_file,
     work_in_child,
 )
-from tests.reliability.test_kill_everywhere import Whole, whole
 from tests.studies.conftest import write_table
 
-__all__ = ["whole"]  # the fixture
-
 FULL, READ_ONLY = "No space left on device", "Read-only file system"
-MORE = "size=256m"
+LARGE = "size=256m"
+SLOW = pytest.mark.slow
 
 
-def check_line(said: str, message: str, folder: Path, jobs: int = 1) -> None:
+def check_error(output: str, message: str, folder: Path, jobs: int = 1) -> None:
     """Check for one line, or one per job of a sweep, with the system's message and the path."""
-    errors = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert 1 <= len(errors) <= jobs, said
-    assert all(message in error for error in errors), said
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert 1 <= len(errors) <= jobs, output
+    assert all(message in error for error in errors), output
     places = (f"{folder.name}/", f"got '{folder.name}'")  # in there, or the folder itself
-    assert all(any(place in error for place in places) for error in errors), said
-    assert "Traceback" not in said
+    assert all(any(place in error for place in places) for error in errors), output
+    assert "Traceback" not in output
 
 
-def jobs_of(whole: Whole) -> int:
-    return 3 if "-m" in whole.words else 1  # two, and the sweep itself
+def count_errors(run: CompleteRun) -> int:
+    return 3 if "-m" in run.argv else 1  # one per job, and that of the sweep
 
 
-def check_advice(said: str, folder: Path) -> None:
+def check_resume_advice(output: str, folder: Path) -> None:
     """The command to resume is printed if there is something to resume."""
     begun = (folder / ".hydra").exists() or (folder / "multirun.yaml").exists()
-    assert (f"resume={folder.name}" in said) == begun, said
+    assert (f"resume={folder.name}" in output) == begun, output
 
 
-def check_goes_on(whole: Whole, folder: Path) -> None:
+def check_resume(run: CompleteRun, folder: Path) -> None:
     """One command finishes the run with the results of an undisturbed run."""
-    assert finish(folder, whole.words) != "dead end"
-    assert_same_folder(whole.folder, folder)
+    assert finish(folder, run.argv) != "dead end"
+    assert_same_folder(run.folder, folder)
 
 
-def met_from(number: int, whole: Whole, tmp_path: Path, fault: Callable = fill_disk) -> None:
+def check_fault_from(number: int, run: CompleteRun, tmp_path: Path, fault: Callable = fill_disk) -> None:
     """Cause a fault at this change and all later ones."""
     folder = tmp_path.resolve() / "run"
-    assert command_in_child(folder, *whole.words, at=number, fault=fault) == 1
+    assert command_in_child(folder, *run.argv, at=number, fault=fault) == 1
     message = FULL if fault is fill_disk else READ_ONLY
-    said = said_by(folder).read_text()
-    check_line(said, message, folder, jobs_of(whole))
-    check_advice(said, folder)
+    output = output_file(folder).read_text()
+    check_error(output, message, folder, count_errors(run))
+    check_resume_advice(output, folder)
     assert fault is make_read_only or not [*folder.rglob("*.partial")]
-    check_goes_on(whole, folder)
+    check_resume(run, folder)
 
 
-def first(part: str, whole: Whole) -> int:
-    return min(place for place, name in enumerate(whole.changes) if part in name)
+@pytest.mark.parametrize("part", [pytest.param(".hydra", marks=SLOW), "metrics.csv", "summary"])
+def test_full_disk_during_search(part, complete_run, tmp_path):
+    run = complete_run("search")
+    check_fault_from(run.first_change(part), run, tmp_path)
 
 
-@pytest.mark.parametrize("part", [".hydra", "metrics.csv", "summary"])
-def test_some_of_a_search(part, whole, tmp_path):
-    run = whole("search")
-    met_from(first(part, run), run, tmp_path)
+def test_disk_becomes_read_only_during_search(complete_run, tmp_path):
+    run = complete_run("search")
+    check_fault_from(run.first_change("checkpoints/last.ckpt"), run, tmp_path, make_read_only)
 
 
-def test_a_search_whose_file_system_goes_read_only(whole, tmp_path):
-    run = whole("search")
-    met_from(first("checkpoints/last.ckpt", run), run, tmp_path, make_read_only)
-
-
-def test_a_search_that_cannot_take_its_record_back(whole, tmp_path):
+def test_disk_becomes_read_only_before_first_checkpoint(complete_run, tmp_path):
     """The record of a run without results would be removed, but the folder is read-only."""
-    run = whole("search")
-    met_from(first("history.jsonl", run), run, tmp_path, make_read_only)
+    run = complete_run("search")
+    check_fault_from(run.first_change("history.jsonl"), run, tmp_path, make_read_only)
 
 
-@pytest.mark.parametrize("kind", ["study", "sweep"])
-def test_in_the_middle_of_others(kind, whole, tmp_path):
-    run = whole(kind)
-    met_from(len(run.changes) // 2, run, tmp_path)
+@pytest.mark.parametrize("kind", ["study", pytest.param("sweep", marks=SLOW)])
+def test_full_disk_in_the_middle(kind, complete_run, tmp_path):
+    run = complete_run(kind)
+    check_fault_from(len(run.changes) // 2, run, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fill_disk, make_read_only])
 @pytest.mark.parametrize("kind", COMMANDS)
-def test_from_each_of_them(kind, fault, whole, tmp_path):
-    run, failures = whole(kind), {}
-    for number, name in enumerate(run.changes[:-1]):  # the last one takes the lock away
+def test_fault_at_each_change(kind, fault, complete_run, tmp_path):
+    run, failures = complete_run(kind), {}
+    for number, name in enumerate(run.changes[:-1]):  # the last one removes the lock
         (tmp_path / str(number)).mkdir()
         try:
-            met_from(number, run, tmp_path / str(number), fault)
+            check_fault_from(number, run, tmp_path / str(number), fault)
         except AssertionError as error:
             failures[f"{number} {name}"] = str(error).splitlines()[0]
         shutil.rmtree(tmp_path / str(number))
     assert not failures
 
 
-def run_limited(size: int, words: tuple[str, ...]) -> int:
+def run_limited(size: int, argv: tuple[str, ...]) -> int:
     """Return the exit code of a command in a process with a limited file size."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-    return run_script(*words)
+    return run_script(*argv)
 
 
-SLOW = pytest.mark.slow
-SOME = [
+CASES = [
     ("search", 0.5),
     *(pytest.param(kind, share, marks=SLOW) for kind in COMMANDS for share in (0.02, 0.999)),
 ]
 
 
-@pytest.mark.parametrize(("kind", "share"), SOME)
-def test_files_that_may_not_be_so_long(kind, share, whole, tmp_path):
-    run, folder = whole(kind), tmp_path.resolve() / "run"
+@pytest.mark.parametrize(("kind", "share"), CASES)
+def test_limited_file_size(kind, share, complete_run, tmp_path):
+    run, folder = complete_run(kind), tmp_path.resolve() / "run"
     longest = max(path.stat().st_size for path in files_of(run.folder))
-    assert work_in_child(folder, partial(run_limited, int(share * longest), run.words)) == 1
-    said = said_by(folder).read_text()
-    check_line(said, "File too large", folder, jobs_of(run))
-    check_advice(said, folder)
+    assert work_in_child(folder, partial(run_limited, int(share * longest), run.argv)) == 1
+    output = output_file(folder).read_text()
+    check_error(output, "File too large", folder, count_errors(run))
+    check_resume_advice(output, folder)
     assert not [*folder.rglob("*.partial")]
-    check_goes_on(run, folder)
+    check_resume(run, folder)
 
 
 @pytest.fixture
@@ -166,49 +159,49 @@ def mount(tmp_path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def command_on(place: Path, *words: str) -> tuple[int, str]:
+def run_on_disk(place: Path, *argv: str) -> tuple[int, str]:
     """Return the exit code and output of a command in that folder; the output is stored elsewhere."""
-    said = place.parent / "said.txt"
+    output = place.parent / "output.txt"
 
     def work() -> int:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(place)
-            return run_script(*words)
+            return run_script(*argv)
 
-    return in_child(work, said), said.read_text()
+    return in_child(work, output), output.read_text()
 
 
-@pytest.mark.parametrize(("kind", "share"), SOME)
-def test_a_file_system_that_is_small(kind, share, whole, mount):
-    run = whole(kind)
+@pytest.mark.parametrize(("kind", "share"), CASES)
+def test_small_disk(kind, share, complete_run, mount):
+    run = complete_run(kind)
     needed = sum(path.stat().st_size for path in files_of(run.folder))
     place = mount(f"size={int(share * needed)}")
-    code, said = command_on(place, *run.words)
+    code, output = run_on_disk(place, *run.argv)
     assert code == 1
-    check_line(said, FULL, place / "run", jobs_of(run))
-    check_advice(said, place / "run")
+    check_error(output, FULL, place / "run", count_errors(run))
+    check_resume_advice(output, place / "run")
     assert not [*place.rglob("*.partial")]
-    mount(MORE)
-    check_goes_on(run, place / "run")
+    mount(LARGE)
+    check_resume(run, place / "run")
 
 
-def test_a_file_system_that_is_read_only(whole, mount):
+def test_read_only_disk(complete_run, mount):
     """Runs neither start nor resume, and existing files do not change."""
-    run, place = whole("search"), mount(MORE)
+    run, place = complete_run("search"), mount(LARGE)
     shutil.copytree(run.folder, place / "run")
     (place / "run" / "summary.json").unlink()
     mount("ro")
     before = {path: path.read_bytes() for path in files_of(place)}
-    code, said = command_on(place, "search", "resume=run")
+    code, output = run_on_disk(place, "search", "resume=run")
     assert code == 1
-    check_line(said, READ_ONLY, place / "run")
-    code, said = command_on(place, *run.words[:-1], "run=new")
-    assert (code, said) == (1, "error: Cannot write: Read-only file system (in new)\n")
+    check_error(output, READ_ONLY, place / "run")
+    code, output = run_on_disk(place, *run.argv[:-1], "run=new")
+    assert (code, output) == (1, "error: Cannot write: Read-only file system (in new)\n")
     assert {path: path.read_bytes() for path in files_of(place)} == before
 
 
 @pytest.mark.parametrize("call", [1, pytest.param(2, marks=SLOW)])
-def test_events_of_tensorboard_on_a_disk_that_is_full(call, whole, mount, monkeypatch):
+def test_tensorboard_on_a_full_disk(call, complete_run, mount, monkeypatch):
     """Errors in TensorBoard's thread add no output to that of the run."""
     place, log, count = mount("size=2m"), TensorBoardLogger.log_metrics, 0
 
@@ -221,26 +214,26 @@ def test_events_of_tensorboard_on_a_disk_that_is_full(call, whole, mount, monkey
                     file.write(bytes(4096))
         return log(self, *args, **named)
 
-    words = (*whole("search").words, "logger=tensorboard")
+    argv = (*complete_run("search").argv, "logger=tensorboard")
     with monkeypatch.context() as patch:
         patch.setattr(TensorBoardLogger, "log_metrics", fill_and_log)
-        code, said = command_on(place, *words)
+        code, output = run_on_disk(place, *argv)
     assert code == 1
-    assert said.count("error: ") == said.count(f"{FULL} (in {place / 'run'}") == 1, said
-    assert "Traceback" not in said
-    check_advice(said, place / "run")
+    assert output.count("error: ") == output.count(f"{FULL} (in {place / 'run'}") == 1, output
+    assert "Traceback" not in output
+    check_resume_advice(output, place / "run")
     assert not [*place.rglob("*.partial")]
     (place / "other").unlink()
-    assert command_on(place, "search", "resume=run")[0] == 0
+    assert run_on_disk(place, "search", "resume=run")[0] == 0
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
-def test_a_table_converted_on_a_disk_that_is_small(share, mount):
+def test_convert_table_on_a_small_disk(share, mount):
     """The size is rounded to memory pages; with enough space the command succeeds."""
-    place = mount(MORE)
+    place = mount(LARGE)
     write_table(place.parent)
-    words = (str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
-    convert(words)
+    argv = (str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
+    convert(argv)
     needed = (place / "out" / "x.parquet").stat().st_size
     shutil.rmtree(place / "out")
     (place / "other").write_bytes(b"")
@@ -249,28 +242,28 @@ def test_a_table_converted_on_a_disk_that_is_small(share, mount):
     if share == 0:
         (place / "other").write_bytes(bytes(4096))
     with pytest.raises(SystemExit) as end:
-        convert(words)
+        convert(argv)
     assert str(end.value).startswith(("error: Cannot write", "error: Cannot read or write"))
     assert FULL in str(end.value)
     assert "x.parquet" in str(end.value)
     del end  # its frames keep the file open
     assert not [*(place / "out").glob("*")]
-    mount(MORE)
-    convert(words)
+    mount(LARGE)
+    convert(argv)
     assert (place / "out" / "x.parquet").stat().st_size == needed
 
 
-@pytest.mark.parametrize("name", ["out.pt2", "out.onnx"])
-def test_an_export_that_may_not_be_so_long(name, runs):
+@pytest.mark.parametrize("name", ["out.pt2", pytest.param("out.onnx", marks=SLOW)])
+def test_export_with_limited_file_size(name, runs):
     before = {path: path.read_bytes() for path in files_of(runs)}
-    said = runs.parent / "said.txt"
+    output = runs.parent / "output.txt"
 
     def work() -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
-        return run_entry("nas-export", "trained", name)
+        return run_entry_point("nas-export", "trained", name)
 
-    assert in_child(work, said) == 1
-    (line,) = said.read_text().splitlines()
+    assert in_child(work, output) == 1
+    (line,) = output.read_text().splitlines()
     assert line.startswith("error: Cannot read or write: File too large")
     assert name in line
     assert {path: path.read_bytes() for path in files_of(runs)} == before
@@ -300,17 +293,17 @@ def damage_file_system(event: str, path: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["checkpoints/last.ckpt", "metrics.csv", "summary"])
-def test_a_file_system_that_goes_read_only_in_the_middle(part, whole, ext4):
-    run, folder = whole("search"), ext4 / "run"
-    said = ext4.parent / "said.txt"
+def test_ext4_becomes_read_only(part, complete_run, ext4):
+    run, folder = complete_run("search"), ext4 / "run"
+    output = ext4.parent / "output.txt"
 
     def work() -> int:
         os.chdir(ext4)
-        sys.addaudithook(ChangesOf(folder, first(part, run), damage_file_system))
-        return run_script(*run.words)
+        sys.addaudithook(FaultInjector(folder, run.first_change(part), damage_file_system))
+        return run_script(*run.argv)
 
-    assert in_child(work, said) == 1
-    check_line(said.read_text(), READ_ONLY, folder)
-    check_advice(said.read_text(), folder)
+    assert in_child(work, output) == 1
+    check_error(output.read_text(), READ_ONLY, folder)
+    check_resume_advice(output.read_text(), folder)
     shutil.copytree(folder, ext4.parent / "mended" / "run")  # another disk: it can still be read
-    check_goes_on(run, ext4.parent / "mended" / "run")
+    check_resume(run, ext4.parent / "mended" / "run")

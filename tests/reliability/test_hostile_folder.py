@@ -29,7 +29,7 @@ class Payload:
 
 
 @pytest.fixture
-def stranger(runs, monkeypatch):
+def hostile_folder(runs, monkeypatch):
     """A folder with a search, a malicious pickle, and malicious modules; the marker does not exist yet."""
     monkeypatch.delitem(sys.modules, "evil", raising=False)
     (runs / "payload.pkl").write_bytes(pickle.dumps(Payload(runs / MARKER)))
@@ -69,8 +69,10 @@ HOSTILE = {
 }
 
 
-def test_a_strangers_configuration_builds_nothing_and_writes_nowhere(stranger, command, monkeypatch):
-    file = stranger / "searched" / ".hydra" / "config.yaml"
+def test_a_malicious_configuration_builds_nothing_and_writes_nowhere_else(
+    hostile_folder, command, monkeypatch
+):
+    file = hostile_folder / "searched" / ".hydra" / "config.yaml"
     config = file.read_text()
     for key, value in HOSTILE.items():
         content = node = yaml.safe_load(config)
@@ -79,53 +81,54 @@ def test_a_strangers_configuration_builds_nothing_and_writes_nowhere(stranger, c
             node = node[name]
         node[last] = value
         file.write_text(yaml.safe_dump(content))
-        before = outside(stranger)
-        check_refused(command("search", "resume=searched"), stranger, before)
+        before = outside(hostile_folder)
+        check_refused(command("search", "resume=searched"), hostile_folder, before)
     file.write_text(config + "hydra: {searchpath: [file://evil], callbacks: {evil: {_target_: evil.Evil}}}\n")
-    monkeypatch.chdir(stranger / "searched")
-    before = outside(stranger)
+    monkeypatch.chdir(hostile_folder / "searched")
+    before = outside(hostile_folder)
     assert command("search", "resume=.").code == 0  # Hydra's part is not read
-    assert not (stranger / MARKER).exists()
-    assert outside(stranger) == before
+    assert not (hostile_folder / MARKER).exists()
+    assert outside(hostile_folder) == before
 
 
 @pytest.mark.parametrize("link", ["metrics.csv", "checkpoints", "figures", "history.jsonl", "searched.log"])
-def test_a_link_out_of_the_folder_is_not_followed(stranger, command, link):
-    run, elsewhere = stranger / "searched", stranger / "elsewhere"
+def test_a_link_out_of_the_folder_is_not_followed(hostile_folder, command, link):
+    run, elsewhere = hostile_folder / "searched", hostile_folder / "elsewhere"
     (run / link).rename(elsewhere) if (run / link).exists() else elsewhere.write_text("mine")
     (run / link).symlink_to(elsewhere)
-    before = outside(stranger)
+    before = outside(hostile_folder)
     outcome = command("search", "resume=searched")
-    check_refused(outcome, stranger, before)
+    check_refused(outcome, hostile_folder, before)
     assert "without links to elsewhere" in outcome.err
 
 
 def start(name, *argv, cwd):
     """Run in a new process, which has not imported Hydra's plugins."""
-    words = [sys.executable, str(REPOSITORY / f"{name}.py"), *argv]
+    command = [sys.executable, str(REPOSITORY / f"{name}.py"), *argv]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("argv", [("--help",), ("resume=.", "trainer.max_epochs=1")], ids=" ".join)
-def test_no_command_imports_from_the_folder_where_it_is_typed(stranger, argv):
-    run = stranger / "searched"
+def test_no_import_from_the_current_folder(hostile_folder):
+    run = hostile_folder / "searched"
     (run / "hydra_plugins").mkdir()
     for name in ("hydra_plugins/evil", "tensorboardX", "nas_201_api", "cupy", "hydra_plugins/__init__"):
-        (run / f"{name}.py").write_text(EVIL.format(stranger))
-    outcome = start("search", *argv, cwd=run)
+        (run / f"{name}.py").write_text(EVIL.format(hostile_folder))
+    outcome = start("search", "resume=.", "trainer.max_epochs=1", cwd=run)
     assert outcome.returncode == 0, outcome.stderr
-    assert not (stranger / MARKER).exists()
+    assert not (hostile_folder / MARKER).exists()
 
 
-def test_a_run_with_parts_of_ones_own_goes_on_with_their_folder_typed(command, tmp_path):
-    module = f"own_{tmp_path.name.replace('-', '_')}"
+def test_resume_with_custom_classes_needs_their_config_dir(command, tmp_path):
+    module = f"custom_{tmp_path.name.replace('-', '_')}"
     (tmp_path / "mine" / "strategy").mkdir(parents=True)
-    code = "from nas_lightning.strategies import RandomSearch\nclass Own(RandomSearch): ...\n"
+    code = "from nas_lightning.strategies import RandomSearch\nclass Custom(RandomSearch): ...\n"
     (tmp_path / "mine" / f"{module}.py").write_text(code)
-    (tmp_path / "mine" / "strategy" / "own.yaml").write_text(f"# Own\n_target_: {module}.Own\ncount: 1\n")
-    words = (*TINY_SEARCH, "trainer.max_epochs=0", "strategy=own", "run=a", "--config-dir", "mine")
-    assert command("search", *words).code == 0
+    (tmp_path / "mine" / "strategy" / "custom.yaml").write_text(
+        f"# Custom\n_target_: {module}.Custom\ncount: 1\n"
+    )
+    argv = (*TINY_SEARCH, "trainer.max_epochs=0", "strategy=custom", "run=a", "--config-dir", "mine")
+    assert command("search", *argv).code == 0
     sys.modules.pop(module)
     outcome = command("search", "resume=a")
     assert outcome.code == 1
@@ -136,19 +139,19 @@ def test_a_run_with_parts_of_ones_own_goes_on_with_their_folder_typed(command, t
         assert outcome.code == 0, outcome.err
 
 
-def test_what_a_user_types_may_be_his_own(stranger, command):
-    (stranger / "evil.py").write_text(
-        f"{EVIL.format(stranger)}import pytorch_lightning\nclass Evil(pytorch_lightning.Callback): ...\n"
-    )
-    own = "+callbacks.own._target_=evil.Evil"
-    outcome = command("search", *TINY_SEARCH, "trainer.max_epochs=1", "strategy=random", "run=a", own)
+def test_classes_named_on_the_command_line_are_trusted(hostile_folder, command):
+    evil = EVIL.format(hostile_folder)
+    code = f"{evil}import pytorch_lightning\nclass Evil(pytorch_lightning.Callback): ...\n"
+    (hostile_folder / "evil.py").write_text(code)
+    callback = "+callbacks.custom._target_=evil.Evil"
+    outcome = command("search", *TINY_SEARCH, "trainer.max_epochs=1", "strategy=random", "run=a", callback)
     assert outcome.code == 0, outcome.err
-    (stranger / MARKER).unlink()
+    (hostile_folder / MARKER).unlink()
     sys.modules.pop("evil")
     outcome = command("search", "resume=a")
     assert "trust=true if the folder is yours" in outcome.err
-    assert not (stranger / MARKER).exists()
+    assert not (hostile_folder / MARKER).exists()
     assert command("search", "resume=a", "trust=true").code == 0
     sys.modules.pop("evil")
-    assert command("search", "resume=a", own.removeprefix("+")).code == 0
-    assert (stranger / MARKER).exists()
+    assert command("search", "resume=a", callback.removeprefix("+")).code == 0
+    assert (hostile_folder / MARKER).exists()

@@ -13,9 +13,9 @@ from tests.test_defaults import OPTIONS
 from tests.test_settings import accepts
 from tests.yamls import file
 
-MOST = PER_CORE * count_cores()
+LIMIT = PER_CORE * count_cores()
 SEARCH = (*TINY_SEARCH, "trainer.max_epochs=1", "strategy=random")
-MANY = {
+TOO_MANY = {
     "strategy.workers": (*SEARCH[:-1], "strategy=knas", "strategy.pool=null"),
     "dataset.num_workers": ("space=nasbench201", "strategy=random", "dataset=image_folder", "dataset.root=."),
     "trainer.devices": (*SEARCH, "trainer.accelerator=cpu"),
@@ -28,7 +28,7 @@ def named_targets() -> list[str]:
     return sorted({name for text in texts for name in re.findall(r"_target_: (nas_lightning[\w.]+)", text)})
 
 
-def test_whatever_has_workers_has_a_bound():
+def test_every_number_of_workers_is_limited():
     hints = {
         f"{target}.{name}": hint
         for target in named_targets()
@@ -36,28 +36,28 @@ def test_whatever_has_workers_has_a_bound():
         if name.endswith(("workers", "processes", "threads"))
     }
     assert len(hints) > 10
-    assert [name for name, hint in hints.items() if accepts(hint, MOST + 1)] == []
-    assert [name for name, hint in hints.items() if not accepts(hint, MOST)] == []
+    assert [name for name, hint in hints.items() if accepts(hint, LIMIT + 1)] == []
+    assert [name for name, hint in hints.items() if not accepts(hint, LIMIT)] == []
 
 
-@pytest.mark.parametrize("setting", MANY)
-def test_more_than_the_machine_can_bear_is_said_before_it_starts(setting, command, tmp_path):
-    code, _, err = command("search", *MANY[setting], f"{setting}={MOST + 1}")
+@pytest.mark.parametrize("setting", TOO_MANY)
+def test_too_many_processes_are_rejected_before_the_start(setting, command, tmp_path):
+    code, _, err = command("search", *TOO_MANY[setting], f"{setting}={LIMIT + 1}")
     assert code == 1
     (line,) = err.splitlines()
-    assert f"must be at most {MOST}, {PER_CORE} for each core of this machine, got {MOST + 1}" in line
+    assert f"must be at most {LIMIT}, {PER_CORE} for each core of this machine, got {LIMIT + 1}" in line
     assert line.endswith(f"(in {setting})")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_what_another_counts_is_left_to_it():
-    for count in (None, "auto", -1, [0, 1], True, MOST, str(MOST)):
+def test_automatic_numbers_of_processes_are_accepted():
+    for count in (None, "auto", -1, [0, 1], True, LIMIT, str(LIMIT)):
         check_processes(count, "trainer.devices")
-    with pytest.raises(InputError, match=f"got {MOST + 1}"):
-        check_processes(str(MOST + 1), "trainer.devices")
+    with pytest.raises(InputError, match=f"got {LIMIT + 1}"):
+        check_processes(str(LIMIT + 1), "trainer.devices")
 
 
-def test_machines_that_cannot_meet_do_not_wait(command, monkeypatch):
+def test_several_nodes_need_a_master_address(command, monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     code, _, err = command("search", *SEARCH, "trainer.accelerator=cpu", "trainer.num_nodes=2")
     assert (code, len(err.splitlines())) == (1, 1)

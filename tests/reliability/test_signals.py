@@ -8,12 +8,9 @@ import pytest
 
 from nas_lightning.flags import FlagParser, command
 from nas_lightning.utils.files import replacing
-from tests.reliability.bad_runs import run_entry
+from tests.cli.conftest import run_entry_point
 from tests.reliability.commands import assert_same_folder, finish
-from tests.reliability.faults import command_in_child, said_by
-from tests.reliability.test_kill_everywhere import whole
-
-__all__ = ["whole"]  # the fixture
+from tests.reliability.faults import command_in_child, output_file
 
 
 class Signals:
@@ -28,54 +25,51 @@ class Signals:
             os.kill(os.getpid(), self.number)
 
 
-def told_at(number: int, fault: Signals, kind: str, whole, tmp_path) -> None:
-    run, folder = whole(kind), tmp_path.resolve() / "run"
+def check_signal_at(number: int, fault: Signals, kind: str, complete_run, tmp_path) -> None:
+    run, folder = complete_run(kind), tmp_path.resolve() / "run"
     shutil.copy(run.folder.parent / "table.csv", folder.parent)
     once = fault.times == 1
     expected = {128 + fault.number, *([1] if fault.number == signal.SIGINT else [])}  # Lightning's own code
-    code = command_in_child(folder, *run.words, at=number, fault=fault)
-    said = said_by(folder).read_text()
-    assert code in expected, said
-    assert "Traceback" not in said
+    code = command_in_child(folder, *run.argv, at=number, fault=fault)
+    output = output_file(folder).read_text()
+    assert code in expected, output
+    assert "Traceback" not in output
     if (folder / ".hydra").exists():
-        assert "resume=run" in said
+        assert "resume=run" in output
         assert not once or not [*folder.rglob("*.partial")]  # the second may come while they are removed
-    assert finish(folder, run.words) != "dead end"
+    assert finish(folder, run.argv) != "dead end"
     assert_same_folder(run.folder, folder)
 
 
 FAULTS = {
     "ctrl_c": (signal.SIGINT, 1),
     "ctrl_c_twice": (signal.SIGINT, 2),
-    "told_to_end": (signal.SIGTERM, 1),
+    "sigterm": (signal.SIGTERM, 1),
 }
 
 
-def place(run, part: str) -> int:
-    return next(number for number, name in enumerate(run.changes) if part in name)
-
-
-SOME = [
+CASES = [
     pytest.param("ctrl_c", "checkpoints/last.ckpt", marks=pytest.mark.slow),
     pytest.param("ctrl_c_twice", "metrics.csv", marks=pytest.mark.slow),
-    ("told_to_end", "report.html"),
+    ("sigterm", "report.html"),
 ]
 
 
-@pytest.mark.parametrize(("fault", "part"), SOME)
-def test_a_search_that_is_told_to_end(fault, part, whole, tmp_path):
-    told_at(place(whole("search"), part), Signals(*FAULTS[fault]), "search", whole, tmp_path)
+@pytest.mark.parametrize(("fault", "part"), CASES)
+def test_signal_during_search(fault, part, complete_run, tmp_path):
+    number = complete_run("search").first_change(part)
+    check_signal_at(number, Signals(*FAULTS[fault]), "search", complete_run, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["search", "study"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_at_every_change(fault, kind, whole, tmp_path):
+def test_signal_at_each_change(fault, kind, complete_run, tmp_path):
     failures = {}
-    for number, name in enumerate(whole(kind).changes):
+    for number, name in enumerate(complete_run(kind).changes):
         (tmp_path / str(number)).mkdir()
         try:
-            told_at(number, Signals(*FAULTS[fault]), kind, whole, tmp_path / str(number))
+            check_signal_at(number, Signals(*FAULTS[fault]), kind, complete_run, tmp_path / str(number))
         except AssertionError as error:
             failures[f"{number} {name}"] = str(error)[:500]
         shutil.rmtree(tmp_path / str(number))
@@ -83,15 +77,13 @@ def test_at_every_change(fault, kind, whole, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_small_command_that_is_told_to_end_says_so_and_leaves_nothing_half_written(
-    number, tmp_path, capsys
-):
+def test_signal_during_a_small_command_leaves_no_partial_file(number, tmp_path, capsys):
     @command
     def write() -> None:
         with replacing(tmp_path / "page.html") as partial:
             partial.write_text("half of it")
             signal.raise_signal(number)  # to this thread, whichever others there are
-            raise AssertionError("goes on")
+            raise AssertionError("not stopped")
 
     with pytest.raises(SystemExit) as end:
         write()
@@ -101,12 +93,12 @@ def test_a_small_command_that_is_told_to_end_says_so_and_leaves_nothing_half_wri
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.parametrize("entry", ["nas-predict", "nas-export", "nas-table", "nas-compare", "nas-report"])
-def test_every_small_command_ends_so(entry, monkeypatch, capsys):
-    def tell(*_: object) -> None:
+def test_signal_during_each_small_command(monkeypatch, capsys):
+    def terminate(*_: object) -> None:
         signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("goes on")
+        raise AssertionError("not stopped")
 
-    monkeypatch.setattr(FlagParser, "parse_args", tell)
-    assert run_entry(entry) == 128 + signal.SIGTERM
-    assert capsys.readouterr().err == "\nStopped. The same command starts over.\n"
+    monkeypatch.setattr(FlagParser, "parse_args", terminate)
+    for name in ("nas-predict", "nas-export", "nas-table", "nas-compare", "nas-report"):
+        assert run_entry_point(name) == 128 + signal.SIGTERM
+        assert capsys.readouterr().err == "\nStopped. The same command starts over.\n"

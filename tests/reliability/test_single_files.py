@@ -8,7 +8,7 @@ import pytest
 from nas_lightning.cli.export import main as export
 from nas_lightning.objectives.convert import main as convert
 from nas_lightning.utils.files import hold_file
-from tests.reliability.faults import changes_of, fill_disk, kill, said_by, work_in_child
+from tests.reliability.faults import fill_disk, kill, output_file, record_changes, work_in_child
 from tests.studies.conftest import write_table
 
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("x.pt2", "x.onnx")]
@@ -19,15 +19,15 @@ def written(request, tmp_path):
     """The path of the file, the command that writes it, and its size after an undisturbed command."""
     if request.param == "x.parquet":
         write_table(tmp_path)
-        words, command = (str(tmp_path / "table.csv"),), convert
+        argv, command = (str(tmp_path / "table.csv"),), convert
     else:
         trained = request.getfixturevalue("finished") / "trained"
-        words, command = (str(trained),), export
-    command([*words, str(tmp_path / "whole" / request.param)])
+        argv, command = (str(trained),), export
+    command([*argv, str(tmp_path / "whole" / request.param)])
 
     def call(target: Path) -> int:
         try:
-            command([*words, str(target)])
+            command([*argv, str(target)])
         except SystemExit as end:
             print(end.code)
             return 1
@@ -37,10 +37,10 @@ def written(request, tmp_path):
     return file, partial(call, file), (tmp_path / "whole" / request.param).stat().st_size
 
 
-def test_killed_or_full_at_each_change(written):
+def test_kill_or_full_disk_at_each_change(written):
     file, call, size = written
     folder = file.parent
-    names = changes_of(folder, call)
+    names = record_changes(folder, call)
     file.unlink()
     assert len(names) >= 4
     for number in range(len(names)):
@@ -49,16 +49,16 @@ def test_killed_or_full_at_each_change(written):
         assert [path.name for path in folder.iterdir()] == [file.name]
         assert abs(file.stat().st_size - size) < 200  # which may say when it was written
         file.unlink()
-    for number in range(len(names) - 1):  # the last one takes the lock away
+    for number in range(len(names) - 1):  # the last one removes the lock
         assert work_in_child(folder, call, at=number, fault=fill_disk) == 1
-        (line,) = said_by(folder).read_text().splitlines()[-1:]
+        (line,) = output_file(folder).read_text().splitlines()[-1:]
         assert line.startswith("error: ")
         assert "No space left on device" in line
         assert str(folder) in line
         assert not [*folder.glob("*")]
 
 
-def test_two_at_one_name(written, capsys):
+def test_concurrent_commands_with_one_output_file(written, capsys):
     file, call, _ = written
     with hold_file(file):
         assert call() == 1
@@ -66,7 +66,7 @@ def test_two_at_one_name(written, capsys):
     assert not file.exists()
 
 
-def test_a_link_in_its_place_is_replaced_and_not_followed(written, tmp_path):
+def test_a_link_is_replaced_and_not_followed(written, tmp_path):
     file, call, _ = written
     file.parent.mkdir()
     (tmp_path / "mine").write_text("mine")

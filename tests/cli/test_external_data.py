@@ -6,10 +6,9 @@ import re
 import pytest
 
 from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH
-from tests.cli.test_printed_commands import printed
-from tests.cli.test_printed_commands import words as printed_words
+from tests.cli.test_printed_commands import arguments_of, printed
 
-SIZES = [word for word in TINY_SEARCH if not word.startswith("dataset")]
+SIZES = [override for override in TINY_SEARCH if not override.startswith("dataset")]
 STRATEGIES = {
     "darts": (),
     "random_ws": ("strategy.selection.candidates=2",),
@@ -18,6 +17,7 @@ STRATEGIES = {
     "hnas": ("strategy.pool_size=4", "strategy.images=4", "strategy.epochs=1"),
     "evolution": ("strategy.population=2", "strategy.sample=1", "strategy.epochs=1"),
 }
+FAST = ("nesbs", "hnas", "evolution")  # `darts` and `random_ws` search in other tests
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined"),
@@ -25,19 +25,19 @@ pytestmark = [
 
 
 @pytest.fixture
-def mine(command, tmp_path):
+def with_data(command, tmp_path):
     """A config folder with a plain data module, and with one wrapped in `ExternalData`."""
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     plain = "# Mine\n_target_: tests.own_data.OnlyLightning\nbatch_size: 8\n"
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(plain, encoding="utf-8")
-    told = [
+    wrapped = [
         *("# Mine, by name", "_target_: nas_lightning.data.ExternalData", "num_classes: 5", "seed: ${seed}"),
         *("name: scans", "data: {_target_: tests.own_data.OnTheWay}"),
     ]
-    (tmp_path / "conf" / "dataset" / "told.yaml").write_text("\n".join(told), encoding="utf-8")
+    (tmp_path / "conf" / "dataset" / "wrapped.yaml").write_text("\n".join(wrapped), encoding="utf-8")
 
-    def run(script, dataset, *words):
-        return command(script, "--config-dir", "conf", f"dataset={dataset}", "trainer.max_epochs=1", *words)
+    def run(script, dataset, *argv):
+        return command(script, "--config-dir", "conf", f"dataset={dataset}", "trainer.max_epochs=1", *argv)
 
     return run
 
@@ -46,36 +46,41 @@ def metrics_of(folder):
     return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["metrics"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_searches_take_it(strategy, mine, tmp_path):
-    words = (*SIZES, f"strategy={strategy}", *STRATEGIES[strategy], "callbacks.history.figures=false")
-    outcome = mine("search", "mine", *words, "run=found")
+@pytest.mark.parametrize(
+    "strategy",
+    [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES.keys() - {*FAST})],
+)
+def test_search(strategy, with_data, tmp_path):
+    argv = (*SIZES, f"strategy={strategy}", *STRATEGIES[strategy], "callbacks.history.figures=false")
+    outcome = with_data("search", "mine", *argv, "run=found")
     assert outcome.code == 0, outcome.err
     assert "on onlylightning" in outcome.out
     assert (tmp_path / "found" / "genotype.json").is_file()
 
 
-def test_a_training_takes_it_and_an_ensemble(mine, tmp_path):
-    search = mine("search", "told", *SIZES, "strategy=darts", "run=found", "callbacks.history.figures=false")
+def test_train_and_ensemble(with_data, tmp_path):
+    search = with_data(
+        "search", "wrapped", *SIZES, "strategy=darts", "run=found", "callbacks.history.figures=false"
+    )
     assert search.code == 0, search.err
-    words = ("genotype=file", "genotype.path=found", *TINY_NETWORK)
+    argv = ("genotype=file", "genotype.path=found", *TINY_NETWORK)
     for name, more in {"alone": (), "together": ("ensemble=deep", "ensemble.count=2")}.items():
-        outcome = mine("train", "told", *words, *more, f"run={name}")
+        outcome = with_data("train", "wrapped", *argv, *more, f"run={name}")
         assert outcome.code == 0, outcome.err
         assert {"test_accuracy", "test_loss"} <= set(metrics_of(tmp_path / name))
 
 
-def test_a_task_is_followed_from_search_to_report(command, tmp_path):
+def test_segmentation_from_search_to_report(command, tmp_path):
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     made = "# Made up\n_target_: tests.own_tasks.Made\ntask: ???\n"
     (tmp_path / "conf" / "dataset" / "made.yaml").write_text(made, encoding="utf-8")
-    words = ("--config-dir", "conf", "dataset=made", "dataset.task=segmentation", "task=segmentation")
+    argv = ("--config-dir", "conf", "dataset=made", "dataset.task=segmentation", "task=segmentation")
     short = ("trainer.max_epochs=1", "task.class_weights=[1,2,2]")
     figures = "callbacks.history.figures=false"
-    outcome = command("search", *words, *short, *SIZES, "strategy=darts", "run=found", figures)
+    outcome = command("search", *argv, *short, *SIZES, "strategy=darts", "run=found", figures)
     assert outcome.code == 0, outcome.err
     assert "valid_iou" in metrics_of(tmp_path / "found")
-    train = (*words, *short, "genotype=file", "genotype.path=found", *TINY_NETWORK)
+    train = (*argv, *short, "genotype=file", "genotype.path=found", *TINY_NETWORK)
     outcome = command("train", *train, "run=trained")
     assert outcome.code == 0, outcome.err
     assert {"test_iou", "valid_iou", "test_loss"} <= set(metrics_of(tmp_path / "trained"))
@@ -83,11 +88,11 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
     outcome = command("train", *train, "ensemble=deep", "ensemble.count=2", "run=together")
     assert outcome.code == 0, outcome.err
     assert {"test_iou", "test_accuracy", "test_loss"} == set(metrics_of(tmp_path / "together"))
-    assert "Attack it" not in outcome.out  # which wants classes
+    assert "Attack it" not in outcome.out  # attacks need classes
     assert "iou" in (tmp_path / "together" / "report.html").read_text(encoding="utf-8")
     outcome = command(
         "train",
-        *words,
+        *argv,
         *short,
         *TINY_NETWORK,
         "ensemble=nes_rs",
@@ -101,7 +106,7 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
     assert "expected your own data" in outcome.err
 
 
-OWN_TASK = """# Mine
+CUSTOM_TASK = """# Mine
 _target_: nas_lightning.tasks.CustomTask
 loss: {_target_: torch.nn.HuberLoss, delta: 0.5}
 metrics:
@@ -113,51 +118,39 @@ score: r2
 """
 
 
-def test_a_task_of_ones_own_is_a_yaml(command, tmp_path):
+def test_custom_task(command, tmp_path):
     """The command that a search prints trains with the same task."""
     for group, name, text in (
         ("dataset", "made", "# Made up\n_target_: tests.own_tasks.Made\ntask: regression\n"),
-        ("task", "own", OWN_TASK),
+        ("task", "custom", CUSTOM_TASK),
     ):
         (tmp_path / "conf" / group).mkdir(parents=True)
         (tmp_path / "conf" / group / f"{name}.yaml").write_text(text, encoding="utf-8")
-    words = ("--config-dir", "conf", "dataset=made", "task=own", "task.loss.delta=0.2")
+    argv = ("--config-dir", "conf", "dataset=made", "task=custom", "task.loss.delta=0.2")
     short = ("trainer.max_epochs=1", "callbacks.history.figures=false")
-    outcome = command("search", *words, *short, *SIZES, "strategy=darts", "run=found")
+    outcome = command("search", *argv, *short, *SIZES, "strategy=darts", "run=found")
     assert outcome.code == 0, outcome.err
     assert {"valid_r2", "valid_mae", "valid_loss"} <= set(metrics_of(tmp_path / "found"))
     assert re.search(r"epoch 1/1 .* valid \d\.\d+( mae \S+| r2 \S+){2}$", outcome.out, re.M), outcome.out
     assert re.search(r"^train_loss .*, valid_r2 -?\d", outcome.out, re.M)
     assert ">R2<" in re.sub(r"\s", "", (tmp_path / "found" / "report.html").read_text(encoding="utf-8"))
-    further = printed_words(printed(outcome.out, "Train it"), "nas-train")
-    assert {"task=own", "task.loss.delta=0.2"} <= set(further)
+    further = arguments_of(printed(outcome.out, "Train it"), "nas-train")
+    assert {"task=custom", "task.loss.delta=0.2"} <= set(further)
     outcome = command("train", *further, *TINY_NETWORK, "trainer.max_epochs=1", "run=trained")
     assert outcome.code == 0, outcome.err
     assert {"test_r2", "test_mae"} <= set(metrics_of(tmp_path / "trained"))
-    finetune = printed_words(printed(outcome.out, "Train it further on your own images"), "nas-train")
-    again = [word for word in finetune if word != "dataset=…"]
+    finetune = arguments_of(printed(outcome.out, "Train it further on your own images"), "nas-train")
+    again = [argument for argument in finetune if argument != "dataset=…"]
     outcome = command("train", *again, "dataset=made", "trainer.max_epochs=1", "run=tuned")
     assert outcome.code == 0, outcome.err
-    outcome = command(
-        "search",
-        *words,
-        *SIZES,
-        "strategy=metric_search",
-        "strategy.pool_size=2",
-        "strategy.pool_per_round=1",
-        "+metric@strategy.metrics.naswot=naswot",
-        "trainer.max_epochs=1",
-        "run=scored",
-    )
-    assert outcome.code == 0, outcome.err
 
 
-def test_what_does_not_fit_is_one_line(mine):
-    outcome = mine("search", "mine", *SIZES, "strategy=darts", "search_data.augment_valid=true")
+def test_invalid_settings(with_data):
+    outcome = with_data("search", "mine", *SIZES, "strategy=darts", "search_data.augment_valid=true")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "expected false for external data" in outcome.err
-    outcome = mine("search", "mine", *SIZES, "strategy=darts", "+search_data.batch_size=4")
+    outcome = with_data("search", "mine", *SIZES, "strategy=darts", "+search_data.batch_size=4")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "expected data whose batch_size can be set" in outcome.err
-    outcome = mine("search", "mine", *SIZES, "dataset.color=red")
+    outcome = with_data("search", "mine", *SIZES, "dataset.color=red")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
