@@ -4,16 +4,17 @@ A yaml with a `_target_` of its own is that class's. One that builds on another 
 fine-tuning, says only what it changes; a paper's values are in `conf/experiment`.
 """
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from nas_lightning.cli.build import check_targets
 from nas_lightning.options import comment_words, config_folder
 from nas_lightning.strategies.one_shot.strategy import CLASS_DEFAULT, list_terms
 from tests.yamls import composed, file, options
@@ -23,13 +24,15 @@ PARTS = {"space", "supernet", "network", "data", "benchmark", "objectives", "num
 """Arguments that the commands hand over, whoever names them."""
 OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}
 """Arguments of a space's networks that are no sizes."""
-FOR_TRAINING = ("ensemble", "retrain")
+FOR_TRAINING = ("ensemble", "genotype", "network", "retrain")
 ATTRIBUTES = {"regularizer": "regularizers"}
 """Attributes of a class that are called otherwise than their arguments."""
 NOT_BUILT_FROM = ("experiment", "genotype", "launcher")
 GROUPS = [path.name for path in sorted(config_folder().iterdir()) if path.is_dir() and path.name[0] != "_"]
 OPTIONS = [(group, option) for group in GROUPS if group not in NOT_BUILT_FROM for option in options(group)]
 SCRIPTS = [("", name) for name in ("search", "train", "analyze")]
+PLUGINS = [("launcher", "slurm"), ("launcher", "ray")]
+"""Launchers whose plugins may not be installed."""
 
 
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
@@ -70,6 +73,28 @@ def package(path: Path) -> str:
     return header[1].replace("_global_", " ") if header else ""
 
 
+def with_option(group: str, option: str) -> DictConfig:
+    """The configuration of the script that the option is for, with it chosen."""
+    training = (
+        group in FOR_TRAINING or option.startswith("retrain/") or (group, option) == ("callbacks", "train")
+    )
+    script = "analyze" if group == "study" else "train" if training else "search"
+    return composed(script, f"{group}={option}") if group else composed(option)
+
+
+def test_every_option_composes_and_fits_its_targets():
+    for group in GROUPS:
+        for option in options(group):
+            if group == "metric" or (group, option) in PLUGINS:
+                continue
+            config = copy.deepcopy(with_option(group, option))
+            OmegaConf.set_readonly(config, False)
+            config.run = "somewhere"  # known only in a run
+            for key in OmegaConf.missing_keys(config):
+                OmegaConf.update(config, key, "somewhere")
+            check_targets(config)
+
+
 def nodes(group: str, option: str) -> dict[str, DictConfig]:
     """What the yaml itself names a target for, with all settings that it has then."""
     path = source(group, option)
@@ -78,9 +103,7 @@ def nodes(group: str, option: str) -> dict[str, DictConfig]:
     if group and not place and "defaults" not in written:
         config = OmegaConf.create({"seed": 0, group: written})
     else:
-        training = group in FOR_TRAINING or (group, option) == ("callbacks", "train")
-        script = "analyze" if group == "study" else "train" if training else "search"
-        config = composed(script, f"{group}={option}") if group else composed(option)
+        config = with_option(group, option)
     own = [f"{inside}{where}".strip(" .") for where in targets(written)]
     return {where: OmegaConf.select(config, where) for where in own}
 
@@ -115,25 +138,27 @@ def sizes(option: str) -> Iterator[tuple[str, DictConfig, str, Any]]:
         yield from ((f"{what}.{key}", config[what], key, known[key]) for key in config[what])
 
 
-@pytest.mark.parametrize(("group", "option"), [*SCRIPTS, *OPTIONS])
-def test_a_class_has_by_default_what_its_yaml_has(group, option):
-    found = [*settings(group, option), *(sizes(option) if group == "space" else ())]
-    different = {
-        where: (node[key], default) for where, node, key, default in found if not agree(node, key, default)
-    }
-    assert not different, "in the yaml, and by default"
+def test_a_class_has_by_default_what_its_yaml_has():
+    for group, option in [*SCRIPTS, *OPTIONS]:
+        found = [*settings(group, option), *(sizes(option) if group == "space" else ())]
+        different = {
+            where: (node[key], default)
+            for where, node, key, default in found
+            if not agree(node, key, default)
+        }
+        assert not different, f"{group}={option}: in the yaml, and by default"
 
 
-@pytest.mark.parametrize(("group", "option"), [*SCRIPTS, *OPTIONS])
-def test_every_argument_is_offered_or_the_users_own(group, option):
-    yours = set(comment_words(source(group, option), "Yours"))
-    missing = {
-        f"{where}.{name}"
-        for where, node in nodes(group, option).items()
-        if node._target_.startswith("nas_lightning.")
-        for name in defaults(get_object(node._target_)).keys() - set(node) - PARTS
-    }
-    assert missing == yours, "missing in the yaml, and said there to be `# Yours: …`"
+def test_every_argument_is_offered_or_the_users_own():
+    for group, option in [*SCRIPTS, *OPTIONS]:
+        yours = set(comment_words(source(group, option), "Yours"))
+        missing = {
+            f"{where}.{name}"
+            for where, node in nodes(group, option).items()
+            if node._target_.startswith("nas_lightning.")
+            for name in defaults(get_object(node._target_)).keys() - set(node) - PARTS
+        }
+        assert missing == yours, f"{group}={option}: missing in the yaml, and said there to be `# Yours: …`"
 
 
 def test_all_settings_are_looked_at():

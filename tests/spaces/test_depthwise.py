@@ -125,29 +125,26 @@ def test_fallback_to_torch():
 
 
 def test_a_step_of_a_supernet():
-    for checkpointed in [False, True]:
-        for partial in [1, 4]:
-            space = DartsSpace()
-            supernet = space.supernet(
-                in_channels=3, num_classes=5, channels=8, cells=3, partial=partial
-            ).double()
-            plain = with_plain_convolutions(copy.deepcopy(supernet))
-            assert any(isinstance(module, DepthwiseConv2d) for module in supernet.modules())
-            assert not any(isinstance(module, DepthwiseConv2d) for module in plain.modules())
-            supernet.backbone.checkpointed = checkpointed
-            x, y = images(2, 3, 11, 12), torch.tensor([1, 4])
-            arch = [
-                torch.randn(group.shape, dtype=x.dtype, requires_grad=True) for group in space.groups.values()
-            ]
+    for checkpointed, partial in ((False, 1), (True, 4)):
+        space = DartsSpace()
+        supernet = space.supernet(in_channels=3, num_classes=5, channels=8, cells=3, partial=partial).double()
+        plain = with_plain_convolutions(copy.deepcopy(supernet))
+        assert any(isinstance(module, DepthwiseConv2d) for module in supernet.modules())
+        assert not any(isinstance(module, DepthwiseConv2d) for module in plain.modules())
+        supernet.backbone.checkpointed = checkpointed
+        x, y = images(2, 3, 11, 12), torch.tensor([1, 4])
+        arch = [
+            torch.randn(group.shape, dtype=x.dtype, requires_grad=True) for group in space.groups.values()
+        ]
 
-            def step(net):
-                weights = {name: beta.softmax(-1) for name, beta in zip(space.groups, arch, strict=True)}
-                loss = F.cross_entropy(net(x, weights), y)
-                return [loss, *gradients(loss, [*net.parameters(), *arch])]
+        def step(net):
+            weights = {name: beta.softmax(-1) for name, beta in zip(space.groups, arch, strict=True)}
+            loss = F.cross_entropy(net(x, weights), y)
+            return [loss, *gradients(loss, [*net.parameters(), *arch])]
 
-            first, again, expected = step(supernet), step(supernet), step(plain)
-            assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
-            torch.testing.assert_close(first, expected, rtol=1e-9, atol=1e-12)
+        first, again, expected = step(supernet), step(supernet), step(plain)
+        assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+        torch.testing.assert_close(first, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_derived_network(generator):

@@ -3,7 +3,7 @@
     python -m tests.strategies.fit_as_process folder search …
 
 Rank and world come from the environment, as torchrun sets it. A search is a strategy, a space and overrides,
-separated by blanks; what came out of the n-th stands in `folder`/n_world_rank.
+separated by blanks, or `external_data FORM`; the result of the n-th is saved as `folder`/n_world_rank.
 """
 
 import logging
@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from tests.strategies.conftest import at_most, build_search, quiet_trainer, without_norms
+from tests.strategies.fit_external_data import fit_both
 
 BATCH = 8  # of all processes together
 
@@ -51,4 +52,11 @@ if __name__ == "__main__":
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     folder, *searches = sys.argv[1:]
     for number, search in enumerate(searches):
-        torch.save(fit(search, world), Path(folder) / f"{number}_{world}_{rank}")
+        kind, _, form = search.partition(" ")
+        if kind == "external_data":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = fit_both(form, world, Path(folder))
+        else:
+            found = fit(search, world)
+        torch.save(found, Path(folder) / f"{number}_{world}_{rank}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.strategies.fit_own_data_as_process import FORMS, STOP
+from tests.strategies.fit_external_data import FORMS, STOP
 from tests.yamls import options
 
 # Two processes with batches of b search as one does with 2b, whatever the strategy.
@@ -22,6 +22,7 @@ FAST = [
     "darts nasbench201 arch_step=second_order",
     "pr_darts nasbench201 strategy.arch_lr=0.02",
     "random_ws nasbench201",
+    *(f"external_data {form}" for form in FORMS),
 ]
 OTHERS = {*options("strategy")} - {"darts", "pr_darts", "random_ws", "random"}
 SLOW = [
@@ -52,7 +53,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """`results(searches)`: for each {(world, rank): what the process came to}; fitted once."""
+    """`results(searches)`: for each {(world, rank): the results of the process}; fitted once."""
     found = {}
 
     def get(searches):
@@ -68,9 +69,9 @@ def results(tmp_path_factory):
     return get
 
 
-def fit(folder, searches, program="tests.strategies.fit_as_process", who=WHO):
+def fit(folder, searches, who=WHO):
     """One process alone and two together, side by side."""
-    command = [sys.executable, "-m", program, str(folder), *searches]
+    command = [sys.executable, "-m", "tests.strategies.fit_as_process", str(folder), *searches]
     port = str(free_port())
     running, pipe = [], {"cwd": REPOSITORY, "stderr": subprocess.PIPE, "text": True}
     for world, rank in who:
@@ -94,7 +95,7 @@ def fit(folder, searches, program="tests.strategies.fit_as_process", who=WHO):
 
 @pytest.fixture(
     params=[
-        *(pytest.param((FAST, number), id=search) for number, search in enumerate(FAST)),
+        *(pytest.param((FAST, number), id=search) for number, search in enumerate(FAST[: -len(FORMS)])),
         *(
             pytest.param((SLOW, number), id=search, marks=pytest.mark.slow)
             for number, search in enumerate(SLOW)
@@ -135,26 +136,21 @@ def test_shared_parameters_moved(result):
         assert float((one["weights"][name] - one["start"][name]).abs().max()) > 1e-4, name
 
 
-# Two processes share a user's own data: they come to what one does with batches of twice the size.
+# Two processes share external data and give the results of one with batches of twice the size.
 
 KINDS = ("search", "training")
 
 
-@pytest.fixture(scope="module")
-def own_data_results(tmp_path_factory):
-    """By form: for each (world, rank) what it came to."""
-    folder = tmp_path_factory.mktemp("own_data")
-    fit(folder, list(FORMS), "tests.strategies.fit_own_data_as_process")
-    return {
-        form: {who: torch.load(folder / "{}_{}_{}".format(number, *who)) for who in WHO}
-        for number, form in enumerate(FORMS)
-    }
+@pytest.fixture
+def external_data_results(results):
+    """By form of the data: the results for each (world, rank)."""
+    return dict(zip(FORMS, results(FAST)[-len(FORMS) :], strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
-def test_external_data_two_processes_equal_one(form, kind, own_data_results):
-    alone, first, second = (own_data_results[form][who][kind] for who in WHO)
+def test_external_data_two_processes_equal_one(form, kind, external_data_results):
+    alone, first, second = (external_data_results[form][who][kind] for who in WHO)
     for name, value in alone["whole"].items():
         assert torch.equal(first["whole"][name], second["whole"][name]), name
         torch.testing.assert_close(first["whole"][name], value, rtol=1e-9, atol=1e-12)
@@ -164,8 +160,8 @@ def test_external_data_two_processes_equal_one(form, kind, own_data_results):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
-def test_no_image_is_seen_twice_and_none_is_left_out(form, kind, own_data_results):
-    alone, first, second = (own_data_results[form][who][kind]["whole images"] for who in WHO)
+def test_no_image_is_seen_twice_and_none_is_left_out(form, kind, external_data_results):
+    alone, first, second = (external_data_results[form][who][kind]["whole images"] for who in WHO)
     assert len(alone) == len(first) == len(second) == 8
     for one, two, whole in zip(first, second, alone, strict=True):
         assert torch.equal(torch.cat([one, two]).sort()[0], whole.sort()[0])
@@ -175,8 +171,8 @@ def test_no_image_is_seen_twice_and_none_is_left_out(form, kind, own_data_result
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
-def test_external_data_resume_within_an_epoch(form, kind, who, own_data_results):
-    end = own_data_results[form][who][kind]
+def test_external_data_resume_within_an_epoch(form, kind, who, external_data_results):
+    end = external_data_results[form][who][kind]
     assert len(end["resumed images"]) == 8 - STOP
     assert all(map(torch.equal, end["resumed images"], end["whole images"][STOP:]))
     for name, value in end["whole"].items():

@@ -1,15 +1,5 @@
-"""Searches and trains on a user's own data, and goes on from within an epoch, as one of several processes.
+"""Searches and trains on external data, and resumes within an epoch, as one of several processes."""
 
-    python -m tests.strategies.fit_own_data_as_process folder form …
-
-Rank and world come from the environment, as torchrun sets it. What came out of the n-th form stands in
-`folder`/n_world_rank.
-"""
-
-import logging
-import os
-import sys
-import warnings
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -102,16 +92,9 @@ def fit(build, form: str, world: int, path: Path) -> dict:
     return end
 
 
-if __name__ == "__main__":
-    warnings.filterwarnings("ignore")
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
-    torch.set_num_threads(1)
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    folder, *forms = sys.argv[1:]
-    for number, form in enumerate(forms):
-        found = {
-            name: fit(build, form, world, Path(folder) / f"{name}_{number}_{world}.ckpt")
-            for name, build in (("search", build_search), ("training", build_training))
-        }
-        torch.save(found, Path(folder) / f"{number}_{world}_{rank}")
+def fit_both(form: str, world: int, folder: Path) -> dict[str, dict]:
+    """Fit a search and a training on external data of that form."""
+    return {
+        name: fit(build, form, world, folder / f"{name}_{form}_{world}.ckpt")
+        for name, build in (("search", build_search), ("training", build_training))
+    }
