@@ -41,7 +41,7 @@ def check_backend(backend: Backend, where: str) -> None:
     """
     package = _PACKAGES.get(backend)
     if package is not None and find_spec(package) is None:
-        expected = f"expected the package {package} (pip install {package})"
+        expected = f"This backend needs the package {package} (pip install {package})"
         raise InputError(expected, got=backend, where=where)
 
 

@@ -48,7 +48,7 @@ def _freeze(value: Any) -> Any:
         return tuple(map(_freeze, value))
     if value is None or isinstance(value, (str, int, float)):
         return value
-    raise InputError("expected numbers, texts, lists and mappings of them", got=value)
+    raise InputError("The value must be a number, a string, or a list or mapping of them", got=value)
 
 
 def _thaw(value: Any) -> Any:

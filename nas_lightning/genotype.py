@@ -68,16 +68,18 @@ class Cell:
 
     def _validate(self) -> None:
         if self.inputs < 1:
-            raise InputError("expected a cell with at least one input node", got=self.inputs)
+            raise InputError("A cell must have at least one input node", got=self.inputs)
         for edge in self.edges:
             if not 0 <= edge.source < edge.target or edge.target < self.inputs:
-                raise InputError("expected an edge from an earlier node to a later, inner one", got=edge)
+                raise InputError("An edge must lead from an earlier node to a later inner node", got=edge)
         if not self.output or len(set(self.output)) != len(self.output):
-            raise InputError("expected distinct output nodes, at least one", got=list(self.output))
+            raise InputError(
+                "Output nodes must be distinct, and there must be at least one", got=list(self.output)
+            )
         fed = {edge.target for edge in self.edges} | set(range(self.inputs))
         for node in (*self.output, *(edge.source for edge in self.edges)):
             if node not in fed:
-                raise InputError(f"expected an edge into node {node}, which the cell uses", got="none")
+                raise InputError(f"Node {node} is used but has no incoming edge")
 
     @property
     def nodes(self) -> int:
@@ -117,7 +119,7 @@ class Genotype:
         choices: Mapping[str, Any] = {},
     ) -> None:
         if not cells and not choices:
-            raise InputError("expected a genotype with at least one cell or choice", got="none")
+            raise InputError("A genotype must have at least one cell or choice")
         object.__setattr__(self, "space", space)
         object.__setattr__(self, "cells", tuple(sorted(cells.items())))
         object.__setattr__(self, "settings", FrozenMap(settings))
@@ -151,21 +153,21 @@ class Genotype:
     @classmethod
     def from_dict(cls, data: object, where: object = None) -> Genotype:
         """Invert `to_dict`; raise an `InputError` for other data."""
-        expected = "expected a genotype {'space': …, 'cells': {name: {'edges', 'inputs', 'output'}}}"
+        expected = "A genotype must be {'space': …, 'cells': {name: {'edges', 'inputs', 'output'}}}"
         if not (isinstance(data, Mapping) and isinstance(data.get("space"), str)):
             raise InputError(expected, got=data, where=where)
         cells, further = data.get("cells"), [data.get(name, {}) for name in ("settings", "choices")]
         if not isinstance(cells, Mapping) or not all(_is_cell(cell) for cell in cells.values()):
             raise InputError(expected, got=data, where=where)
         if not all(isinstance(values, Mapping) for values in further):
-            raise InputError("expected settings and choices of a genotype by name", got=data, where=where)
+            raise InputError("`settings` and `choices` of a genotype must be mappings", got=data, where=where)
         try:
             built = {str(n): Cell(c["edges"], c["inputs"], c["output"]) for n, c in cells.items()}
             return cls(data["space"], built, *({str(n): v for n, v in values.items()} for values in further))
         except InputError as error:
             raise InputError(str(error), where=where) from None
         except RecursionError:
-            raise InputError("expected settings that are not nested so deeply", where=where) from None
+            raise InputError("The settings are nested too deeply", where=where) from None
 
 
 def _is_cell(data: object) -> bool:
@@ -179,13 +181,13 @@ def _is_cell(data: object) -> bool:
 def _edge(edge: Any) -> Edge:
     parts = tuple(edge) if isinstance(edge, (list, tuple)) else ()
     if len(parts) != 3 or not isinstance(parts[0], str):
-        raise InputError("expected an edge [operation, source, target]", got=edge)
+        raise InputError("An edge must be [operation, source, target]", got=edge)
     return Edge(parts[0], _count(parts[1], "an edge's source"), _count(parts[2], "an edge's target"))
 
 
 def _count(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST_NODES:
-        raise InputError(f"expected {what} as a whole number ≥ 0 and below {MOST_NODES}", got=value)
+        raise InputError(f"{what} must be an integer from 0 to {MOST_NODES - 1}", got=value)
     return value
 
 
@@ -202,13 +204,15 @@ def read_genotypes(path: str | Path) -> list[Genotype]:
         file = path / FILE_NAME if path.is_dir() else path
         text = read_text(file)
     except UnicodeDecodeError as error:
-        raise InputError(f"expected JSON: {error}", where=file) from None
+        raise InputError(f"The file must be JSON: {error}", where=file) from None
     except (OSError, ValueError):  # missing, unreadable, or an invalid name
         raise InputError(
-            "expected a run's folder or a genotype file", got=str(path), where="genotype.path"
+            "`genotype.path` must be the folder of a run or a genotype file",
+            got=str(path),
+            where="genotype.path",
         ) from None
     data = parse_json(text, where=file)
     found = data.get("genotypes") if isinstance(data, dict) and "genotypes" in data else [data]
     if not isinstance(found, list) or not found:
-        raise InputError("expected at least one genotype", got=found, where=file)
+        raise InputError("The file must have at least one genotype", got=found, where=file)
     return [Genotype.from_dict(item, where=file) for item in found]

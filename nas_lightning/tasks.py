@@ -164,7 +164,7 @@ class Task(ABC):
         fitted: Any = module
         if self.dense:
             if not isinstance(getattr(fitted, "backbone", None), Backbone):
-                expected = f"expected a space of cells, whose maps {self.name} decodes"
+                expected = f"task={self.name} needs a space of cells, whose feature maps it decodes"
                 raise InputError(expected, got=type(module).__name__, where="task")
             make_dense(fitted)
         fitted.task = self
@@ -179,7 +179,7 @@ class Task(ABC):
     def same_shape(self, y: Tensor, outputs: int, source: str) -> None:
         """Raise unless targets are (b, outputs)."""
         if y.dim() != 2 or y.shape[1] != outputs:
-            expected = f"expected targets (b, {outputs}) for {outputs} outputs{source}"
+            expected = f"Targets must have shape (b, {outputs}) for {outputs} outputs{source}"
             raise InputError(expected, got=tuple(y.shape), where=WHERE)
 
 
@@ -201,9 +201,11 @@ def _subclasses(kind: Any) -> Iterator[type[Task]]:
 def as_rows(y: Tensor) -> Tensor:
     """Convert numbers (b,) or (b, k) to floats (b, k)."""
     if y.is_complex() or y.dim() not in (1, 2):
-        raise InputError("expected numbers (b,) or (b, outputs)", got=tuple(y.shape), where=WHERE)
+        raise InputError(
+            "Targets must be numbers of shape (b,) or (b, outputs)", got=tuple(y.shape), where=WHERE
+        )
     if not bool(torch.isfinite(y).all()):
-        raise InputError("expected finite targets", got="NaN or infinity", where=WHERE)
+        raise InputError("Targets must be finite", got="NaN or infinity", where=WHERE)
     return (y[:, None] if y.dim() == 1 else y).float()
 
 
@@ -277,7 +279,7 @@ def check_classes(owner: Any, what: str) -> None:
     """Raise if the task is not classification; `what` is the reason."""
     task = task_of(owner)
     if not isinstance(task, MultiClass):
-        raise InputError(f"expected task=multi_class, which {what}", got=task.name, where="task")
+        raise InputError(f"This needs task=multi_class, which {what}", got=task.name, where="task")
 
 
 def weights_of(weights: Sequence[float] | None, z: Tensor) -> Tensor | None:
@@ -285,7 +287,9 @@ def weights_of(weights: Sequence[float] | None, z: Tensor) -> Tensor | None:
     if weights is None:
         return None
     if len(weights) != z.shape[1]:
-        raise InputError(f"expected {z.shape[1]} class_weights", got=len(weights), where="task.class_weights")
+        raise InputError(
+            f"There must be {z.shape[1]} class weights", got=len(weights), where="task.class_weights"
+        )
     return torch.tensor(weights, dtype=z.dtype, device=z.device)
 
 
@@ -313,7 +317,9 @@ class Binary(Task):
     def targets(self, y: Tensor) -> Tensor:
         labels = class_labels(y) if y.dim() < 2 or y.shape[1] == 1 else y
         if labels.dim() != 1:
-            raise InputError("expected labels 0 and 1, (b,) or (b, 1)", got=tuple(y.shape), where=WHERE)
+            raise InputError(
+                "Labels must be 0 or 1, of shape (b,) or (b, 1)", got=tuple(y.shape), where=WHERE
+            )
         check_range(labels, 2, "")
         return labels[:, None].float()
 
@@ -330,7 +336,7 @@ class Binary(Task):
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         if outputs != 1:
-            raise InputError("expected one output", got=outputs, where="task=binary")
+            raise InputError("The network must have one output", got=outputs, where="task=binary")
         return {
             "accuracy": WithIntegerTargets(BinaryAccuracy()),
             "auroc": WithIntegerTargets(BinaryAUROC(thresholds=200)),
@@ -359,7 +365,7 @@ class MultiLabel(Task):
         rows = as_rows(y)
         if not bool(((rows == 0) | (rows == 1)).all()):
             got = f"values from {float(rows.min()):g} to {float(rows.max()):g}"
-            raise InputError("expected 0 or 1 for each label", got=got, where=WHERE)
+            raise InputError("Each label must be 0 or 1", got=got, where=WHERE)
         return rows
 
     def count(self, y: Tensor) -> int:
@@ -486,7 +492,7 @@ class Segmentation(Task):
     def targets(self, y: Tensor) -> Tensor:
         masks = y[:, 0] if y.dim() == 4 and y.shape[1] == 1 else y
         if masks.dim() != 3 or (masks.is_floating_point() and not bool((masks == masks.round()).all())):
-            expected = "expected masks (b, h, w) of class labels"
+            expected = "Masks must be class labels of shape (b, h, w)"
             raise InputError(expected, got=f"{y.dtype} of shape {tuple(y.shape)}", where=WHERE)
         return masks.long()
 
@@ -495,7 +501,7 @@ class Segmentation(Task):
         labels = self._counting(y).unique()
         if int(labels[-1]) == 255 and 2 * len(labels) < 255:
             expected = (
-                "expected labels 0, 1, …: divide masks by 255, or set task.ignore=255 for unlabeled pixels"
+                "Labels must be 0, 1, …: divide masks by 255, or set task.ignore=255 for unlabeled pixels"
             )
             raise InputError(expected, got=[*labels[:3].tolist()], where=WHERE)
         return int(labels[-1]) + 1
@@ -568,11 +574,13 @@ class CustomTask(Task):
         )
         self.score, self.convert = score, targets or as_rows
         if score not in self.collection:
-            expected = f"expected one of the metrics ({near_match(score, self.collection)})"
+            expected = f"`score` must be one of the metrics ({near_match(score, self.collection)})"
             raise InputError(expected, got=score, where="task.score")
         if self.collection[score].higher_is_better is False:
             got = type(self.collection[score]).__name__
-            raise InputError("expected a metric for which higher is better", got=got, where="task.score")
+            raise InputError(
+                "`score` must be a metric for which higher is better", got=got, where="task.score"
+            )
 
     def targets(self, y: Tensor) -> Tensor:
         return self.convert(y)
@@ -582,7 +590,7 @@ class CustomTask(Task):
 
     def loss(self, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:
-            raise InputError("expected label_smoothing=0 with a custom loss", got=smoothing, where="task")
+            raise InputError("`label_smoothing` must be 0 with a custom loss", got=smoothing, where="task")
         return self.measured(z, y)
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:

@@ -145,7 +145,7 @@ def test_a_cell_has_three_parts_and_may_have_notes():
     for name in ("edges", "inputs", "output"):
         less = genotype().to_dict()
         del less["cells"]["normal"][name]
-        with pytest.raises(InputError, match="expected a genotype"):
+        with pytest.raises(InputError, match="genotype must"):
             Genotype.from_dict(less)
 
 

@@ -180,13 +180,16 @@ def test_invalid_tasks_are_refused_in_one_line():
             "0 or 1 for each label, got 'values from 0.5",
         ),
         (lambda: Binary().targets(torch.tensor([0, 2])), "for 2 classes, got 'labels from 0 to 2'"),
-        (lambda: Regression().targets(torch.tensor([math.nan])), "expected finite targets"),
+        (lambda: Regression().targets(torch.tensor([math.nan])), "Targets must be finite"),
         (
             lambda: Regression().targets(torch.zeros(2, 3, 3)),
             r"numbers \(b,\) or \(b, outputs\), got \(2, 3, 3\)",
         ),
         (lambda: Segmentation().targets(torch.zeros(2, 3)), r"masks \(b, h, w\) of class labels, got"),
-        (lambda: Segmentation().fit(torch.nn.Linear(2, 2)), "expected a space of cells"),
+        (
+            lambda: Segmentation().fit(torch.nn.Linear(2, 2)),
+            "needs a space of cells, whose feature maps it decodes",
+        ),
         (
             lambda: MultiClass(class_weights=(1.0,)).loss(torch.zeros(2, 3), torch.zeros(2).long()),
             "3 class_weights",
@@ -207,7 +210,7 @@ def test_strategies_of_classes_refuse_other_tasks(refusal):
     metrics = MetricSearch(space, parts.network, data, metrics={"vkdnw": Vkdnw()}, pool_size=2)
     trainer = quiet(1, limit_train_batches=1)
     for message in (refusal(Nesbs, space, parts.supernet(), data), refusal(trainer.fit, metrics, data)):
-        assert "expected task=multi_class" in message
+        assert "This needs task=multi_class, which" in message
         assert "got 'regression'" in message
 
 

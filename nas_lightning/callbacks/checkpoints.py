@@ -111,7 +111,9 @@ class SignalCheckpoint(pl.Callback):
         self, path: str | Path, requeue_signal: str | None = "SIGUSR1", every_n_batches: PositiveInt = 10
     ) -> None:
         if requeue_signal is not None and requeue_signal not in signal.Signals.__members__:
-            raise InputError("expected the name of a signal", got=requeue_signal, where="requeue_signal")
+            raise InputError(
+                "`requeue_signal` must be the name of a signal", got=requeue_signal, where="requeue_signal"
+            )
         self.path, self.requeue_signal = Path(path), requeue_signal
         self.every_n_batches = every_n_batches
         self._signals: set[int] = set()
@@ -170,7 +172,7 @@ class BestCheckpoint(ModelCheckpoint):
         names = [*scores.named.values(), "loss"] if isinstance(scores, EpochMeans) else ["accuracy", "loss"]
         logged = {f"valid_{name}": None for name in names}
         if self.monitor not in {*logged, *name_as_others_do(logged)}:
-            expected = f"expected a metric of the validation ({', '.join(logged)})"
+            expected = f"`monitor` must be a metric of the validation ({', '.join(logged)})"
             raise InputError(expected, got=self.monitor, where="callbacks.best.monitor")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

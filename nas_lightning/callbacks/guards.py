@@ -44,7 +44,7 @@ class DivergenceGuard(pl.Callback):
     >>> DivergenceGuard().on_save_checkpoint(pl.Trainer(accelerator="cpu", logger=False), module, {})
     Traceback (most recent call last):
         ...
-    nas_lightning.errors.DivergenceError: expected finite weights: lower the learning rate, or ...
+    nas_lightning.errors.DivergenceError: Weights must be finite: lower the learning rate, or ...
     """
 
     def __init__(self, monitor: str = LOSS) -> None:
@@ -65,14 +65,14 @@ class DivergenceGuard(pl.Callback):
         """Raise an `InputError` for a name that no epoch has logged; not all searches have the default."""
         names = sorted(trainer.callback_metrics)
         if self._ended and self.monitor not in (LOSS, *names):
-            expected = f"expected the name of a metric ({near_match(self.monitor, names)})"
+            expected = f"`monitor` must be a logged metric ({near_match(self.monitor, names)})"
             raise InputError(expected, got=self.monitor, where="callbacks.divergence.monitor")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         value = trainer.callback_metrics.get(self.monitor)
         self._ended = True
         if value is not None and not bool(torch.isfinite(value).all()):
-            raise _divergence(trainer, f"a finite {self.monitor}", float(value))
+            raise _divergence(trainer, f"`{self.monitor}`", float(value))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -100,13 +100,13 @@ def _finite(value: torch.Tensor) -> bool:
 def _check_weights(trainer: pl.Trainer, module: nn.Module) -> None:
     name = infinite_parameter(module)
     if name is not None:
-        raise _divergence(trainer, "finite weights", f"nan or inf in {name}")
+        raise _divergence(trainer, "Weights", f"nan or inf in {name}")
 
 
-def _divergence(trainer: pl.Trainer, expected: str, got: object) -> DivergenceError:
+def _divergence(trainer: pl.Trainer, quantity: str, got: object) -> DivergenceError:
     where = f"epoch {trainer.current_epoch}, step {trainer.global_step}"
     remedy = "lower the learning rate, or clip gradients"
-    return DivergenceError(f"expected {expected}: {remedy}", got=got, where=where)
+    return DivergenceError(f"{quantity} must be finite: {remedy}", got=got, where=where)
 
 
 _MB, _GB = 1024**2, 1024**3
@@ -174,7 +174,7 @@ def check_fits(memory_of_batch: Any, batch: int, free: int | None, device: str) 
             "steps stay as large"
         )
     raise InputError(
-        f"expected at most {_gb(free)}, which is free on {device}; {batch} images a step need at least "
+        f"Not enough memory on {device}: {_gb(free)} are free, and {batch} images a step need at least "
         f"{_gb(memory.total)}; {fix}",
         where="dataset.batch_size",
     )

@@ -82,7 +82,7 @@ class NTKMonitor(pl.Callback):
         seed: Seed = 0,
     ) -> None:
         if attribute is not None and network is not None:
-            raise InputError("expected attribute or network, one of the two", got="both")
+            raise InputError("Pass either `attribute` or `network`", got="both")
         self.every_n_epochs, self.batch_size = every_n_epochs, batch_size
         self.attribute, self.network, self.scheme = attribute, network, scheme
         self.output, self.seed = output, seed
@@ -127,7 +127,7 @@ class NTKMonitor(pl.Callback):
 
     def measure(self, pl_module: pl.LightningModule) -> Kernel:
         """Return the current kernel of the measured network."""
-        assert self.batch is not None, "expected a batch: the training has not begun"
+        assert self.batch is not None, "there is no batch before the training begins"
         x, y = (part.to(pl_module.device) for part in self.batch)
         if x.is_floating_point():
             x = x.to(next(pl_module.parameters(), x).dtype)
@@ -170,7 +170,7 @@ def first_pair(batch: Any) -> Batch:
             return batch[0], batch[1]
         else:
             batch = batch[0]
-    raise InputError("expected batches of (inputs, labels), or a mapping of them", got=type(batch).__name__)
+    raise InputError("Batches must be (inputs, labels), or a mapping of them", got=type(batch).__name__)
 
 
 class ConvergenceRate(pl.Callback):
@@ -220,7 +220,7 @@ def _shares(scores: Tensor, group: Group) -> Tensor:
 def _scoring(module: pl.LightningModule) -> Strategy:
     if not isinstance(module, Strategy) or not module.scores():
         raise InputError(
-            "expected a strategy that scores operations", got=type(module).__name__, where="ConvergenceRate"
+            "The strategy must score operations", got=type(module).__name__, where="ConvergenceRate"
         )
     return module
 
@@ -278,7 +278,7 @@ def _parts(trainer: pl.Trainer, module: pl.LightningModule) -> tuple[OneShot, Se
     data = trainer.datamodule  # type: ignore[attr-defined]
     if not isinstance(module, OneShot) or not module.arch_list or not isinstance(data, SearchData):
         raise InputError(
-            "expected a one-shot strategy with architecture parameters that is fitted with SearchData",
+            "This callback needs a one-shot strategy with architecture parameters, fitted with SearchData",
             got=type(module).__name__,
             where="SharedWeightRanking",
         )
@@ -419,7 +419,7 @@ class SaveRounds(pl.Callback):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not isinstance(pl_module, Nesbs):
             raise InputError(
-                "expected strategy=nesbs", got=type(pl_module).__name__, where="callbacks.rounds"
+                "This callback needs strategy=nesbs", got=type(pl_module).__name__, where="callbacks.rounds"
             )
         if trainer.is_global_zero:
             best = min(pl_module.rounds_done, key=lambda done: done.loss, default=None)

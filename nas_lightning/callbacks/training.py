@@ -65,7 +65,7 @@ def _split(module: Any) -> _Backbone:
     leaves = [leaf for leaf in network.modules() if not any(True for _ in leaf.children())]
     heads = [leaf for leaf in leaves if any(p.shape[:1] == (classes,) for p in leaf.parameters())]
     if not heads:
-        expected = f"expected a last layer of {classes} outputs, which learns alone at first"
+        expected = f"The network must have a last layer of {classes} outputs, which is trained alone at first"
         raise InputError(expected, where="callbacks.frozen")
     new = {*heads[-1].parameters()}
     modules = [leaf for leaf in leaves if leaf is not heads[-1]]
@@ -118,7 +118,7 @@ class TrialPruning(pl.Callback):
     def _is_behind(self, trainer: pl.Trainer) -> bool:
         metrics = trainer.callback_metrics
         if self.monitor not in metrics:
-            expected = f"expected a metric of every epoch ({', '.join(sorted(metrics))})"
+            expected = f"`monitor` must be a metric of every epoch ({', '.join(sorted(metrics))})"
             raise InputError(expected, got=self.monitor, where="callbacks.pruning.monitor")
         self._trial.report(float(metrics[self.monitor]), trainer.current_epoch)
         if not self._trial.should_prune():

@@ -121,9 +121,9 @@ def locate(name: Any, where: str) -> Callable[..., Any]:
     try:
         target = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(f"expected a class that can be imported: {error}", got=name, where=where) from None
+        raise InputError(f"Cannot import the class: {error}", got=name, where=where) from None
     if not callable(target):
-        raise InputError("expected a class or function", got=name, where=where)
+        raise InputError("`_target_` must be a class or function", got=name, where=where)
     return target
 
 
@@ -199,12 +199,12 @@ def build_trainer(
         cfg.trainer, "trainer", callbacks=[*resume_callbacks(), *callbacks, *named], logger=loggers or False
     )
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
-        raise InputError("expected GPUs for synchronized batch norms", where="trainer.sync_batchnorm")
+        raise InputError("Synchronized batch norms need GPUs", where="trainer.sync_batchnorm")
     if trainer.precision == "64-true" and not has_float64(trainer.strategy.root_device):
-        expected = "expected another precision, or trainer.accelerator=cpu: the device has no float64"
+        expected = "The device has no float64: use another precision or trainer.accelerator=cpu"
         raise InputError(expected, got="64-true", where="trainer.precision")
     if trainer.num_nodes > 1 and not _has_main_address(trainer.strategy):
-        expected = "expected MASTER_ADDR in the environment, or the job of a scheduler"
+        expected = "Several nodes need MASTER_ADDR in the environment, or the job of a scheduler"
         raise InputError(expected, got=trainer.num_nodes, where="trainer.num_nodes")
     return trainer
 
@@ -265,7 +265,7 @@ def build_data(cfg: DictConfig) -> ImageData | ExternalData:
     task: Any = build(cfg.task, "task") if "task" in cfg else MULTI_CLASS
     if isinstance(data, ImageData):
         if not isinstance(task, MultiClass):
-            expected = f"expected your own data (dataset=mine), since {data.name} has classes"
+            expected = f"This task needs your own data (dataset=mine), since {data.name} has classes"
             raise InputError(expected, got=task.name, where="task")
         return data
     with building("dataset"):
@@ -304,7 +304,7 @@ def metrics_by_name(objectives: Sequence[str]) -> dict[str, Metric]:
     known = GlobalHydra.instance().config_loader().get_group_options("metric") if others else []
     for name in others:
         if name not in known:
-            expected = f"expected an objective ({near_match(name, [*OBJECTIVES, *known])})"
+            expected = f"Unknown objective ({near_match(name, [*OBJECTIVES, *known])})"
             raise InputError(expected, got=name, where="objectives")
         found[name] = build(compose(f"metric/{name}").metric)
     return found
@@ -322,14 +322,14 @@ def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
     try:
         stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)
     except Exception as error:  # for a damaged file, torch raises errors of many types
-        raise InputError(f"expected a checkpoint: {str(error).splitlines()[0]}", where=path) from None
+        raise InputError(f"Cannot read the checkpoint: {str(error).splitlines()[0]}", where=path) from None
     parts = {"pytorch-lightning_version", "state_dict", "loops", "optimizer_states"}
     if not isinstance(stored, dict) or not parts <= set(stored):
-        raise InputError("expected a checkpoint of a run", got="another file", where=path)
+        raise InputError("The checkpoint must be that of a run", got="another file", where=path)
     if isinstance(module, Strategy):
         module.resize_to_checkpoint(stored)
     if _shapes(stored["state_dict"]) != _shapes(module.state_dict()):
-        raise InputError("expected a checkpoint of this network", got="one of another", where=path)
+        raise InputError("The checkpoint must be that of this network", got="one of another", where=path)
     return str(path)
 
 

@@ -41,10 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     batch = None
     if options.batch != "dynamic":
         if not options.batch.isdecimal() or len(options.batch) > 4:
-            raise InputError("expected a number below 10,000 or dynamic", got=options.batch, where="--batch")
+            raise InputError(
+                "`--batch` must be a number below 10,000, or dynamic", got=options.batch, where="--batch"
+            )
         batch = int(options.batch)
     if options.threads < 1:
-        raise InputError("expected at least one thread", got=options.threads, where="--threads")
+        raise InputError("`--threads` must be at least 1", got=options.threads, where="--threads")
     check_processes(options.threads, "--threads")
     own: dict[str, Any] = own_parts(options)
     from nas_lightning.models import deploy, latency  # import torch, which --help does not need

@@ -248,7 +248,10 @@ def _architecture_of_file(path: str, index: Any, own: dict[str, Any]) -> tuple[G
     if index == KNEE:
         index = _knee_of(Path(path))
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(genotypes):
-        raise InputError(f"`genotype.index` must be below {len(genotypes)}, got {index}.")
+        expected = (
+            f"`genotype.index` must be an integer from 0 to {len(genotypes) - 1}, or {KNEE} for a front"
+        )
+        raise InputError(expected, got=index)
     genotype = genotypes[index]
     try:
         space = make_space(genotype.space, genotype.settings.to_dict(), **own)

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_own_parts(parser)
     options = parser.parse_args(arguments)
     if not 1 <= options.batch <= MOST_BATCH:
-        raise InputError(f"expected a number from 1 to {MOST_BATCH:,}", got=options.batch, where="--batch")
+        raise InputError(f"`--batch` must be from 1 to {MOST_BATCH:,}", got=options.batch, where="--batch")
     run = Path(options.run)
     from nas_lightning.jobs.predict import predict  # imports torch, which --help does not need
     from nas_lightning.models.prediction import PREDICTIONS as FOLDER

@@ -44,14 +44,14 @@ def check_contents(contents: Contents, name: str) -> None:
     """Raise unless there are images of two or more classes, with labels in range."""
     classes = len(contents.classes)
     if classes < 2:
-        raise InputError("expected images of at least 2 classes", got=classes, where=name)
+        raise InputError("There must be images of at least 2 classes", got=classes, where=name)
     for part, samples in (("training", contents.train), ("test", contents.test)):
         if not len(samples):
-            raise InputError(f"expected {part} images", got="none", where=name)
+            raise InputError(f"There are no {part} images", where=name)
         low, high = int(samples.labels.min()), int(samples.labels.max())
         if low < 0 or high >= classes:
             raise InputError(
-                f"expected {part} labels from 0 to {classes - 1} for {classes} classes",
+                f"The {part} labels must be from 0 to {classes - 1} for {classes} classes",
                 got=f"labels from {low} to {high}",
                 where=name,
             )
@@ -134,7 +134,7 @@ class ImageData(pl.LightningDataModule, ABC):
             train, held_out = train.select(rows), train.select(others)
         if self.batch_size > len(train):
             raise InputError(
-                f"expected batch_size of at most {len(train)}", got=self.batch_size, where=self.name
+                f"`batch_size` must be at most {len(train)}", got=self.batch_size, where=self.name
             )
         self._val = None if held_out is None else held_out.in_memory()
         self._train = train.in_memory()

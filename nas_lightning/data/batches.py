@@ -37,7 +37,9 @@ def as_tensor(value: Any, what: str) -> Tensor:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
         where = f"the {what} of a batch"
-        raise InputError("expected a tensor or an array", got=type(value).__name__, where=where) from None
+        raise InputError(
+            "The value must be a tensor or an array", got=type(value).__name__, where=where
+        ) from None
 
 
 def stack(values: Sequence[Any], what: str) -> Tensor:
@@ -52,7 +54,7 @@ def stack(values: Sequence[Any], what: str) -> Tensor:
         channels = {shape[0] for shape in shapes if len(shape) == 3}
         fix = "convert all to the same channels, image.convert('RGB')" if len(channels) > 1 else "resize them"
         got = " and ".join(map(str, shapes[:2]))
-        raise InputError(f"expected {what} of one shape: {fix}", got=got, where=SAMPLES)
+        raise InputError(f"All {what} must have the same shape: {fix}", got=got, where=SAMPLES)
     return torch.stack(tensors)
 
 
@@ -67,11 +69,11 @@ def as_numbers(labels: Any, names: Sequence[str] | None) -> Any:
     if not isinstance(labels, str):
         return labels
     if names is None:
-        expected = "expected labels as numbers, or classes=(…) with their names"
+        expected = "Labels must be numbers; for names pass classes=(…)"
         raise InputError(expected, got=labels, where=SAMPLES)
     if labels not in names:
         raise InputError(
-            f"expected a label of classes ({near_match(labels, names)})", got=labels, where=SAMPLES
+            f"Labels must be in `classes` ({near_match(labels, names)})", got=labels, where=SAMPLES
         )
     return list(names).index(labels)
 
@@ -139,7 +141,7 @@ class Reader:
             return _entry(named, self.inputs, INPUTS), _entry(named, self.targets, TARGETS)
         if not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)) or len(batch) < 2:
             got = "inputs alone" if isinstance(batch, Tensor) else type(batch).__name__
-            raise InputError("expected (inputs, targets) or a dict of them", got=got, where=BATCH)
+            raise InputError("Batches must be (inputs, targets) or a dict of them", got=got, where=BATCH)
         first = self.inputs if isinstance(self.inputs, int) else 0
         return batch[first], batch[self.targets if isinstance(self.targets, int) else 1]
 
@@ -187,7 +189,7 @@ def as_floats(x: Tensor) -> Tensor:
     if x.dtype == torch.uint8:
         return x.float() / 255
     if x.is_complex():
-        raise InputError("expected real inputs", got=x.dtype, where=BATCH)
+        raise InputError("Inputs must be real", got=x.dtype, where=BATCH)
     return x.float()
 
 
@@ -200,20 +202,20 @@ def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> No
             3: "; unsqueeze(1) makes gray images of (b, h, w), unsqueeze(2) of series (b, c, t)"
             "; single samples come from an IterableDataset",
         }
-        raise InputError(f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=BATCH)
+        raise InputError(f"Images must have shape (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=BATCH)
     if image is not None and not math.isfinite(float(x.sum())):
-        raise InputError("expected finite images", got="NaN or infinity", where=BATCH)
+        raise InputError("Images must be finite", got="NaN or infinity", where=BATCH)
     if y.dim() and len(y) != len(x):
-        raise InputError(f"expected a target for each of {len(x)} images", got=tuple(y.shape), where=BATCH)
+        raise InputError(f"Each of {len(x)} images must have a target", got=tuple(y.shape), where=BATCH)
     if image is not None and shape[1] != image[0]:
         last = "; these seem to be channels-last" if shape[-1] == image[0] else ""
-        raise InputError(f"expected images of {image[0]} channels (b, c, h, w){last}", got=shape, where=BATCH)
+        raise InputError(f"Images must have {image[0]} channels (b, c, h, w){last}", got=shape, where=BATCH)
 
 
 def check_layout(x: Tensor, image: Sequence[int] | None = None) -> None:
     """Raise for images 1, 3, or 4 pixels wide, which are probably channels-last, unless `image` is given."""
     if image is None and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:
-        expected = "expected images (b, c, h, w); these seem to be channels-last, else pass image=(c, h, w)"
+        expected = "Images must have shape (b, c, h, w). If these are not channels-last, pass image=(c, h, w)"
         raise InputError(expected, got=tuple(x.shape), where=BATCH)
 
 
@@ -247,11 +249,11 @@ def _entry(entries: Mapping[str, Any], name: str | int | None, usual: Sequence[s
         if candidate in entries:
             return entries[candidate]  # type: ignore[index]  # a number may be a dict's key
     which = "inputs" if usual is INPUTS else "targets"
-    expected = f"expected one of {', '.join(map(str, names))}, or {which}=NAME"
+    expected = f"Batches must have one of {', '.join(map(str, names))}; for another name pass {which}=NAME"
     raise InputError(expected, got=", ".join(map(str, entries)), where=BATCH)
 
 
 def _check_pair(pair: Any) -> tuple[Any, Any]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InputError("expected (inputs, targets) from the reader", got=type(pair).__name__, where=BATCH)
+        raise InputError("The reader must return (inputs, targets)", got=type(pair).__name__, where=BATCH)
     return pair[0], pair[1]

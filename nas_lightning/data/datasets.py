@@ -57,7 +57,7 @@ def missing_data_error(name: str, root: str | Path, files: str, *, download: boo
     how = f"pass dataset.root=FOLDER with {files}"
     if download:
         how += ", or dataset.download=true to download them"
-    return InputError(f"expected the data set {name}: {how}", got="no such files", where=root)
+    return InputError(f"Cannot find the data set {name}: {how}", where=root)
 
 
 def fetch(download: Callable[[], object], name: str) -> None:
@@ -65,7 +65,7 @@ def fetch(download: Callable[[], object], name: str) -> None:
     try:
         download()
     except (OSError, RuntimeError) as error:  # no network, a full disk, a wrong checksum
-        raise InputError(f"expected to download {name}: {error}") from None
+        raise InputError(f"Cannot download {name}: {error}") from None
 
 
 # Data sets that need no download
@@ -156,11 +156,11 @@ class Fake(SmallImages):
         super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
         if min(train_size, test_size) < num_classes:
             raise InputError(
-                f"expected at least {num_classes} images in each part", got=(train_size, test_size)
+                f"Each part must have at least {num_classes} images", got=(train_size, test_size)
             )
         numbers = math.prod(shape) * (train_size + test_size + num_classes)
         if numbers > MAX_NUMBERS:
-            expected = f"expected at most {MAX_NUMBERS:,} numbers in all images"
+            expected = f"All images together can have at most {MAX_NUMBERS:,} values"
             raise InputError(expected, got=f"{numbers:,}", where="Fake.shape")
         self.shape, self.size, self.noise = tuple(shape), num_classes, noise
         self.sizes = (train_size, test_size)
@@ -229,7 +229,7 @@ class FashionMnist(SmallImages):
         labels = read_idx(self._find(f"{part}-labels-idx1-ubyte"), dimensions=1)
         if len(images) != len(labels) or images.shape[1:] != (28, 28):
             got = f"{len(labels)} labels and images of {tuple(images.shape)}"
-            raise InputError("expected images of 28×28 and a label for each", got=got, where=self.root)
+            raise InputError("There must be images of 28×28 and a label for each", got=got, where=self.root)
         return TensorSamples(images.unsqueeze(1), labels)
 
     def _find(self, file: str) -> Path:
@@ -248,10 +248,10 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         zeros, kind, rank, *shape = struct.unpack_from(f">HBB{dimensions}I", content)
     except (OSError, EOFError, struct.error) as error:
-        raise InputError(f"expected an IDX file: {error}", where=path) from None
+        raise InputError(f"Cannot read the IDX file: {error}", where=path) from None
     data = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
     if (zeros, kind, rank) != (0, 8, dimensions) or len(data) != math.prod(shape):
-        raise InputError(f"expected an IDX file of bytes with {dimensions} dimensions", where=path)
+        raise InputError(f"The IDX file must have bytes with {dimensions} dimensions", where=path)
     return torch.from_numpy(data.copy()).view(*shape)
 
 
@@ -377,11 +377,15 @@ class ImageFolder(SmallImages):
     def load(self) -> Contents:
         if self.root is None:
             raise InputError(
-                "expected dataset.root=FOLDER with one folder of images per class", where=self.name
+                "Pass dataset.root=FOLDER, which has one folder of images per class", where=self.name
             )
         train, test = list_parts(self.root)
         if self.declared is not None and self.declared != len(train.classes):
-            raise InputError(f"expected num_classes={len(train.classes)}", got=self.declared, where=self.root)
+            raise InputError(
+                f"`num_classes` must be {len(train.classes)}, as the folder has",
+                got=self.declared,
+                where=self.root,
+            )
         height = width = self.image_size
         if height is None or width is None:
             width, height = self._first(train).size
@@ -492,19 +496,19 @@ class Cifar(SmallImages):
         train, test = list_parts(self.root)
         if test is None or len(train.classes) != self.size:
             got = f"{len(train.classes)} classes{', no test part' if test is None else ''}"
-            raise InputError(f"expected train and test with {self.size} classes", got=got, where=self.root)
+            raise InputError(f"`train` and `test` must have {self.size} classes", got=got, where=self.root)
         return Contents(self._read(train), self._read(test), train.classes, *self.mean_std)
 
     def _from_batches(self, folder: Path) -> Contents:
         paths = [folder / name for name in (*self.train_files, self.test_file, self.meta[0])]
         for path in paths:
             if not path.is_file():
-                raise InputError("expected the file", got="no such file", where=path)
+                raise InputError("There is no such file", where=path)
         train = read_batches(paths[: len(self.train_files)], self.image_shape, self.labels)
         test = read_batches([folder / self.test_file], self.image_shape, self.labels)
         names = read_pickle(paths[-1]).get(self.meta[1])
         if not isinstance(names, list):
-            raise InputError(f"expected the entry {self.meta[1]}, a list of names", where=paths[-1])
+            raise InputError(f"The entry {self.meta[1]} must be a list of names", where=paths[-1])
         classes = tuple(map(as_text, names))
         return Contents(TensorSamples(*train), TensorSamples(*test), classes, *self.mean_std)
 
@@ -602,7 +606,7 @@ class ImageNet(ImageData):
             raise missing_data_error(self.name, self.root, files, download=False)
         train, test = list_parts(self.root)
         if test is None:
-            raise InputError("expected val or test in addition to train", got="neither", where=self.root)
+            raise InputError("There must be a folder `val` or `test` beside `train`", where=self.root)
         return Contents(self._samples(train), self._samples(test), train.classes, IMAGENET_MEAN, IMAGENET_STD)
 
     def _samples(self, part: Listing) -> FileSamples:
@@ -701,13 +705,13 @@ def _read_annotations(annotations: Path) -> Listing:
     """List images whose classes are in a table of file, class, and the corners of a box."""
     rows = [line.split() for line in annotations.read_text().splitlines() if line.strip()]
     if any(len(row) < 2 for row in rows):
-        raise InputError("expected lines of a file and its class", where=annotations)
+        raise InputError("Each line must have a file and its class", where=annotations)
     return _listing([(annotations.parent / "images" / row[0], row[1]) for row in rows], annotations)
 
 
 def _listing(images: list[tuple[Path, str]], where: Path) -> Listing:
     if not images:
-        raise InputError("expected JPEG images in one folder per class", got="none", where=where)
+        raise InputError("There are no JPEG images in one folder per class", where=where)
     classes = tuple(sorted({name for _, name in images}))
     number = {name: label for label, name in enumerate(classes)}
     labels = torch.tensor([number[name] for _, name in images])

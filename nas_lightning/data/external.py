@@ -74,7 +74,7 @@ class DataSource(ABC):
     def resize(self, batch_size: int) -> None:
         """Change the batch size, or raise."""
         raise InputError(
-            "expected data whose batch_size can be set: data sets, or a data module with that attribute",
+            "`batch_size` can be set for data sets, or for a data module with that attribute",
             got=batch_size,
             where="batch_size",
         )
@@ -141,14 +141,14 @@ class ModuleSource(DataSource):
         except AttributeError as error:
             if self.module.trainer is not None or "NoneType" not in str(error):
                 raise
-            expected = "expected a data module that needs no trainer, or image=… and num_classes=… before it"
+            expected = "The data module needs a trainer: pass image=… and num_classes=…"
             raise InputError(expected, got=str(error), where=type(self.module).__name__) from error
 
     def _sides(self) -> dict[str, Any]:
         if "train" not in self._parts:
             train = self._ask("train")
             if train is None:
-                raise InputError("expected a train_dataloader", got="none", where=type(self.module).__name__)
+                raise InputError("There must be a train_dataloader", where=type(self.module).__name__)
             found, self.shortest = sides_of(train, self.sides)
             self._parts = found if "valid" in found else {**found, "valid": self._ask("val")}
         return self._parts
@@ -169,7 +169,9 @@ class ModuleSource(DataSource):
         if len(loader) > 1:
             where = f"{type(self.module).__name__}.{part}_dataloader"
             both = ", or a dict of both sides of a search" if part == "train" else ""
-            raise InputError(f"expected a single loader{both}", got=f"{len(loader)} of them", where=where)
+            raise InputError(
+                f"There must be a single loader{both}", got=f"{len(loader)} of them", where=where
+            )
         return loader[0]
 
     def _read(self, batch: Any) -> Batch:
@@ -203,7 +205,7 @@ def sides_of(loaders: Any, names: Sequence[str]) -> tuple[dict[str, Any], bool]:
     usual = VALID if second == "valid" else (second,)
     chosen = [name for name in usual if name in both]
     if first not in both or not chosen:
-        expected = f"expected the sides {first!r} and {second!r}, or sides=(…, …)"
+        expected = f"Batches must have the sides {first!r} and {second!r}; for other names pass sides=(…, …)"
         raise InputError(expected, got=", ".join(map(str, both)) or "none", where="the data")
     return {"train": both[first], "valid": both[chosen[0]]}, shortest
 
@@ -247,7 +249,7 @@ class PartsSource(DataSource):
             name = "batch_size" if batch_size else "balanced"
             got = f"a {type(train).__name__}"
             raise InputError(
-                f"expected data sets with {name}; a loader defines it itself", got=got, where="the data"
+                f"`{name}` needs data sets; a loader defines it itself", got=got, where="the data"
             )
 
     def part(self, name: str) -> Feed | None:
@@ -318,15 +320,15 @@ class SampleList(Dataset[Any]):
 def check_form(data: Any) -> None:
     """Raise for objects that are not data."""
     if data is None:
-        raise InputError("expected a data module, loaders, data sets or arrays", got="none", where="the data")
+        raise InputError("Pass a data module, loaders, data sets, or arrays", where="the data")
     if isinstance(data, (str, Path)):
-        expected = "expected images and labels; for a folder use ImageFolder(root)"
+        expected = "Pass images and labels; for a folder use ImageFolder(root)"
         raise InputError(expected, got=data, where="the data")
     if hasattr(data, "columns") and not isinstance(data, Dataset):
-        expected = "expected a torch.utils.data.Dataset that opens the images of a table"
+        expected = "For a table pass a torch.utils.data.Dataset that opens its images"
         raise InputError(expected, got=type(data).__name__, where="the data")
     if is_list_of_loaders(data):
-        expected = "expected loaders one by one, SearchData(train, valid), or a dict of both sides"
+        expected = "Pass loaders one by one, SearchData(train, valid), or a dict of both sides"
         raise InputError(expected, got=f"a list of {len(data)}", where="the data")
 
 
@@ -334,7 +336,7 @@ def check_not_empty(parts: Mapping[str, Any]) -> None:
     """Raise for a data set without samples."""
     for name, part in parts.items():
         if is_dataset(part) and not isinstance(part, IterableDataset) and len(part) == 0:
-            raise InputError("expected at least one sample", got="none", where=f"the {name} part")
+            raise InputError("There must be at least one sample", where=f"the {name} part")
 
 
 def as_samples(data: Any, reader: Reader) -> Any:
@@ -378,7 +380,7 @@ def as_dataset(data: Any) -> Any:
     x, y = (torch.as_tensor(part) for part in data)
     if len(x) != len(y):
         got = f"{tuple(x.shape)} and {tuple(y.shape)}"
-        raise InputError("expected as many images as labels", got=got, where="the data")
+        raise InputError("There must be as many images as labels", got=got, where="the data")
     return TensorDataset(x, y)
 
 
@@ -386,7 +388,7 @@ def _balanced_sampler(dataset: Any) -> WeightedRandomSampler:
     """Return a sampler that draws every class equally often, with replacement."""
     labels = labels_of(dataset)
     if labels is None:
-        expected = "expected a data set with its labels as `targets` for balanced=True"
+        expected = "balanced=True needs a data set with its labels as `targets`"
         raise InputError(expected, got=type(dataset).__name__, where="the data")
     weights = 1 / torch.bincount(labels).double()
     return WeightedRandomSampler(weights[labels].tolist(), len(labels))
@@ -455,7 +457,7 @@ class ExternalData(pl.LightningDataModule):
         read = Reader(inputs, targets, reader, classes)
         if isinstance(data, pl.LightningDataModule):
             if valid is not None or test is not None or balanced:
-                expected = "expected a data module without further parts"
+                expected = "A data module takes no further parts"
                 raise InputError(expected, got=type(data).__name__, where="ExternalData")
             self.source: DataSource = ModuleSource(data, read, sides, owner=self)
         else:
@@ -555,7 +557,7 @@ class ExternalData(pl.LightningDataModule):
         """Return all batches of a part, the same on every process."""
         stream = self.stream(part)
         if stream is None:
-            raise InputError(f"expected a {part} part", got="none", where=self.name)
+            raise InputError(f"There is no {part} part", where=self.name)
         return list(stream.whole_pass())
 
     def search_sides(
@@ -566,7 +568,9 @@ class ExternalData(pl.LightningDataModule):
         The second is None if there is neither; searches that do not read it work.
         """
         if augment_valid:
-            raise InputError("expected false for external data", got=True, where="augment_valid")
+            raise InputError(
+                "`augment_valid` must be false for external data", got=True, where="augment_valid"
+            )
         if batch_size is not None and batch_size != self.batch_size:
             self.batch_size = batch_size
         train, valid = self._part("train"), self._part("valid")

@@ -108,7 +108,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
             entries = dict(_Unpickler(stream, encoding="latin1").load())
         return {as_text(key): value for key, value in entries.items()}
     except Exception as error:  # the exception depends on the bytes of a broken pickle
-        raise InputError(f"expected a pickled dictionary of arrays: {error}", where=path) from None
+        raise InputError(f"The file must be a pickled dictionary of arrays: {error}", where=path) from None
 
 
 def as_text(value: Any) -> str:
@@ -130,13 +130,13 @@ def _read_batch(path: Path, image: tuple[int, int, int], labels: str) -> tuple[T
     entries = read_pickle(path)
     if "data" not in entries or labels not in entries:
         got = ", ".join(sorted(entries))
-        raise InputError(f"expected the entries data and {labels}", got=got, where=path)
+        raise InputError(f"The file must have the entries data and {labels}", got=got, where=path)
     try:
         pixels, targets = np.asarray(entries["data"]), torch.as_tensor(entries[labels]).long()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"expected arrays: {error}", where=path) from None
+        raise InputError(f"The entries must be arrays: {error}", where=path) from None
     if targets.dim() != 1 or pixels.dtype != np.uint8 or pixels.size != len(targets) * math.prod(image):
-        expected = f"expected bytes for {targets.numel()} images of {image} and as many labels"
+        expected = f"There must be bytes for {targets.numel()} images of {image} and as many labels"
         raise InputError(expected, got=f"{pixels.dtype} {pixels.shape}", where=path)
     return torch.from_numpy(pixels.copy()).view(-1, *image), targets
 
@@ -188,7 +188,7 @@ class Listing:
         for name in self.classes:
             if name not in classes:
                 raise InputError(
-                    f"expected a class of the training part ({near_match(name, classes)})",
+                    f"The class must be one of the training part ({near_match(name, classes)})",
                     got=name,
                     where=where,
                 )
@@ -200,18 +200,16 @@ def find_images(root: str | Path) -> Listing:
     """List all images below a folder, or in a tar file; the class is the name of the image's folder."""
     root = Path(root)
     if not root.exists():
-        raise InputError("expected a folder or a .tar file of images", got="no such file", where=root)
+        raise InputError("There is no such folder or .tar file of images", where=root)
     if root.is_file() and not tarfile_readable(root):
-        raise InputError("expected a folder or an uncompressed .tar file of images", where=root)
+        raise InputError("The path must be a folder or an uncompressed .tar file of images", where=root)
     try:
         if root.is_file():
             about = root.stat()
             return _in_tar(str(root), about.st_size, about.st_mtime_ns)
         return _in_folder(root)
     except (RuntimeError, ValueError, OSError, tarfile.TarError):  # an empty folder, an empty or broken tar
-        raise InputError(
-            "expected images in one folder per class", got="no readable images", where=root
-        ) from None
+        raise InputError("There are no readable images in one folder per class", where=root) from None
 
 
 def _in_folder(root: Path) -> Listing:
@@ -313,11 +311,9 @@ def decode(file: ImageFile, most_pixels: int = MOST_PIXELS) -> Image.Image:
     except InputError as error:
         raise InputError(str(error), where=file.label) from None
     except UnidentifiedImageError:
-        raise InputError(
-            "expected an image", got="a damaged file or another kind", where=file.label
-        ) from None
+        raise InputError("The file is damaged or not an image", where=file.label) from None
     except Exception as error:  # the exception depends on the decoder and the broken bytes
-        raise InputError(f"expected an image that can be read: {error}", where=file.label) from None
+        raise InputError(f"Cannot read the image: {error}", where=file.label) from None
 
 
 @contextmanager
@@ -333,7 +329,7 @@ def _without_limit() -> Iterator[None]:
 def _check_size(image: Image.Image, most_pixels: int) -> None:
     width, height = image.size
     if width * height > most_pixels:
-        raise InputError(f"expected an image of at most {most_pixels:,} pixels", got=f"{width} × {height}")
+        raise InputError(f"The image must have at most {most_pixels:,} pixels", got=f"{width} × {height}")
 
 
 def _upright(color: Image.Image, original: Image.Image) -> Image.Image:
@@ -354,11 +350,11 @@ def _to_color(image: Image.Image) -> Image.Image:
     elif image.mode == "F":
         gray = np.asarray(image).astype(np.float64)
     elif image.mode == "I":
-        raise InputError("expected an image of 8 or 16 bits or of floats from 0 to 1", got="32-bit integers")
+        raise InputError("The image must have 8 or 16 bits, or floats from 0 to 1", got="32-bit integers")
     else:
         return image.convert("RGB")
     if not (np.isfinite(gray).all() and gray.min() >= 0 and gray.max() <= 1):
-        raise InputError("expected floats from 0 to 1", got=f"{gray.min():.4g} to {gray.max():.4g}")
+        raise InputError("Floats must be from 0 to 1", got=f"{gray.min():.4g} to {gray.max():.4g}")
     return Image.fromarray(np.rint(255 * gray).astype(np.uint8)).convert("RGB")
 
 

@@ -63,7 +63,7 @@ def class_labels(y: Tensor) -> Tensor:
     if whole.dim() == 2 and bool(((whole == 0) | (whole == 1)).all() & (whole.sum(dim=1) == 1).all()):
         return whole.argmax(dim=1)
     if whole.dim() != 1:
-        raise InputError("expected a class label for each image, (b,)", got=_describe(y), where=WHERE)
+        raise InputError("Each image must have a class label, (b,)", got=_describe(y), where=WHERE)
     return whole
 
 
@@ -73,7 +73,7 @@ def check_range(y: Tensor, classes: int, source: str) -> None:
     if low < 0 or high >= classes:
         fix = "; labels count from 0" if low == 1 and high == classes else ""
         raise InputError(
-            f"expected labels from 0 to {classes - 1} for {classes} classes{source}{fix}",
+            f"Labels must be from 0 to {classes - 1} for {classes} classes{source}{fix}",
             got=f"labels from {low} to {high}",
             where=WHERE,
         )
@@ -108,7 +108,9 @@ def declared_classes(owners: Sequence[Any]) -> int | None:
         return len(names)
     at_hand = [labels for labels in map(labels_of, owners) if labels is not None]
     if at_hand and not bool(at_hand[0].any()):
-        raise InputError("expected images of at least 2 classes", got="the label 0 alone", where="the data")
+        raise InputError(
+            "There must be images of at least 2 classes, got the label 0 alone", where="the data"
+        )
     return int(at_hand[0].max()) + 1 if at_hand else None
 
 
@@ -137,7 +139,7 @@ def _as_labels(values: Any) -> Tensor | None:
 
 def _whole_numbers(y: Tensor) -> Tensor:
     if y.is_complex() or (y.is_floating_point() and not bool((y == y.round()).all())):
-        raise InputError("expected class labels, which are whole numbers", got=_describe(y), where=WHERE)
+        raise InputError("Class labels must be integers", got=_describe(y), where=WHERE)
     return y.long()
 
 

@@ -182,9 +182,7 @@ class TrainBatches:
         total = self.batch_size * world
         if total > len(self.samples):
             where = f"{world} × batch_size" if world > 1 else "batch_size"
-            raise InputError(
-                f"expected a batch of at most {len(self.samples)} samples", got=total, where=where
-            )
+            raise InputError(f"A batch can have at most {len(self.samples)} samples", got=total, where=where)
         return len(self.samples) // total
 
     @property
@@ -206,7 +204,7 @@ class TrainBatches:
         """Return `count` shuffled batches."""
         size = len(self.samples)
         if self.batch_size > size:
-            raise InputError(f"expected a batch of at most {size} samples", got=self.batch_size)
+            raise InputError(f"A batch can have at most {size} samples", got=self.batch_size)
         draws = training_rows(size, self.batch_size, seed_of(PLAIN, seed), 0, 0, count, 0, 1)
         return list(self._read(draws))
 
@@ -334,7 +332,7 @@ class EpochLoader(Generic[T]):
         unfinished = state["batches"] > 0 and (length is None or state["batches"] < length)
         if unfinished and length != self.length:
             raise InputError(
-                f"expected epochs of {length} batches, to resume within one",
+                f"To resume within an epoch, it must have {length} batches",
                 got=self.length,
                 where="resume",
             )

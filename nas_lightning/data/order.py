@@ -66,7 +66,7 @@ def evaluation_rows(size: int, batch_size: int, rank: int, world: int) -> list[B
     begin, share = sum(shares[:rank]), shares[rank]
     batches = -(-shares[0] // batch_size)
     if shares[-1] < batches:
-        raise InputError(f"expected at least {batches * world} samples or larger batches", got=size)
+        raise InputError(f"There must be at least {batches * world} samples, or larger batches", got=size)
     starts = [min(i * batch_size, share - (batches - i)) for i in range(batches)] + [share]
     return [BatchRows(torch.arange(begin + a, begin + b)) for a, b in pairwise(starts)]
 
@@ -86,5 +86,5 @@ def stratified_split(labels: Tensor, fraction: float, random: torch.Generator) -
     order = shuffled[torch.argsort(place[shuffled], stable=True)]
     cut = round(fraction * size)
     if not 0 < cut < size:
-        raise InputError(f"expected a fraction that leaves samples of {size} on both sides", got=fraction)
+        raise InputError(f"The fraction must leave samples of {size} on both sides", got=fraction)
     return order[:cut].sort().values, order[cut:].sort().values

@@ -194,12 +194,12 @@ class SearchData(pl.LightningDataModule):
 def as_data(data: Any, valid: Any = None, test: Any = None, **options: Any) -> Any:
     """Return our data sets unchanged, and other data as `ExternalData` with these options."""
     if isinstance(data, SearchData):
-        raise InputError("expected data that is not a SearchData already", got=type(data).__name__)
+        raise InputError("The data is a SearchData already", got=type(data).__name__)
     if not isinstance(data, (ImageData, ExternalData)):
         return ExternalData(data, valid, test, **options)
     extra = [name for name, value in {"valid": valid, "test": test, **options}.items() if value is not None]
     if extra:
-        expected = "expected a data set without further arguments"
+        expected = "This data takes no further arguments"
         raise InputError(expected, got=", ".join(extra), where=type(data).__name__)
     return data
 
@@ -224,7 +224,7 @@ def read_sides(
         raise _no_validation()
     if not isinstance(batch, Mapping) or any(batch.get(name) is None for name in needed):
         got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-        expected = "expected batches with the sides 'train' and 'valid': wrap the data in SearchData(…)"
+        expected = "Batches must have the sides 'train' and 'valid': wrap the data in SearchData(…)"
         raise InputError(expected, got=got, where="the training data")
     return {name: side if is_read(side) else _read_side(side, dtype, targets) for name, side in batch.items()}
 
@@ -238,5 +238,5 @@ def _read_side(side: Any, dtype: torch.dtype, targets: Callable[[Tensor], Tensor
 def check_search_data(data: Any, where: str) -> None:
     """Raise unless a strategy's data are a `SearchData`, with fixed batches of both sides."""
     if not callable(getattr(data, "valid_batches", None)):
-        expected = "expected data in SearchData(…), also for trainer.fit"
+        expected = "Pass the SearchData also to trainer.fit"
         raise InputError(expected, got=type(data).__name__, where=where)

@@ -101,7 +101,7 @@ class Stream:
         most: int | None = None,
     ) -> None:
         if isinstance(loader, Iterator) or not hasattr(loader, "__iter__"):
-            expected = "expected a loader that can be iterated repeatedly, such as a DataLoader or a list"
+            expected = "The loader must be an iterable that can be repeated, such as a DataLoader or a list"
             raise InputError(expected, got=type(loader).__name__, where=where)
         self.loader, self.read, self.seed, self.where, self.most = loader, read, seed, where, most
         self._seeds = [(generator, generator.initial_seed()) for generator in generators_of(loader)]
@@ -175,7 +175,7 @@ class Stream:
     ) -> Iterator[Batch]:
         """Yield the batches of one pass, of the loader's batch size."""
         if augment:
-            raise InputError("expected false for external data", got=True, where="augment")
+            raise InputError("`augment` must be false for external data", got=True, where="augment")
         return self.once(FIXED, seed, epoch, 0)
 
     def whole_pass(self) -> Iterator[Batch]:
@@ -197,7 +197,7 @@ class Stream:
             number += 1
             yield batch
         if not number:
-            raise InputError("expected at least one batch", got="none", where=self.where)
+            raise InputError("There must be at least one batch", where=self.where)
 
     def _begin(self, key: tuple[int, ...]) -> None:
         """Reseed the loader's own generators, and set the epoch of samplers."""
@@ -238,7 +238,7 @@ class Passes:
             self._prefetched = next(self._open, None)
         batch, self._prefetched = self._prefetched, next(self._open, None)
         if batch is None:
-            expected = "expected at least one batch for each process"
+            expected = "There must be at least one batch for each process"
             raise InputError(expected, got="fewer", where=self.stream.where)
         if self._prefetched is None:
             self._open, self.completed = None, self.completed + 1

@@ -107,7 +107,7 @@ def train_members(
         if not _has_diverged(run):
             runs.append(run)
     if len(runs) < (plan.selects or 0):
-        raise DivergenceError(f"expected {plan.selects} candidates that do not diverge", got=len(runs))
+        raise DivergenceError(f"At least {plan.selects} candidates must not diverge", got=len(runs))
     return runs
 
 

@@ -44,8 +44,8 @@ def limit_parts(
     >>> limit_parts(parts, Limits(params=4000))
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected at least 4,822, which the smallest network of the space has, \
-got '4,000' (in limits.params)
+    nas_lightning.errors.InputError: `params` must be at least 4,822, as the smallest network of the space \
+has, got '4,000' (in limits.params)
     >>> limit_parts(parts, Limits(), ["params", "macs"]).objectives.names
     ('params', 'macs')
     """
@@ -102,7 +102,7 @@ def _device(parts: Parts[SearchData], limits: Limits, objectives: Sequence[str])
     """Return the device of a latency limit or objective; raise if one is given without the other."""
     is_asked = limits.latency_ms is not None or LATENCY in objectives
     if is_asked and limits.device is None:
-        raise InputError("expected a device, such as my_laptop.csv, got none", where="limits.device")
+        raise InputError("A latency needs a device: pass limits.device=my_laptop.csv", where="limits.device")
     if limits.device is None:
         return None
     if not is_asked:

@@ -27,7 +27,7 @@ def stopwatch_of(trainer: pl.Trainer) -> Stopwatch:
 def check_steps(trainer: pl.Trainer) -> None:
     """Raise if the run, including earlier processes, has not trained on any batch."""
     if not trainer.fit_loop.epoch_loop.batch_progress.total.completed:
-        expected = "expected at least one step (trainer.max_steps, .max_time, .limit_train_batches)"
+        expected = "The run must have at least one step (trainer.max_steps, .max_time, .limit_train_batches)"
         raise InputError(expected, got="none", where="trainer")
 
 

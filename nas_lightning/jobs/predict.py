@@ -83,7 +83,7 @@ def predict(
     pictures = list_pictures(images)
     predictor = Predictor(run, device, **loading)
     if masks is not None and not predictor.about.dense:
-        expected = "expected a segmentation network, which `masks` needs"
+        expected = "`masks` needs a segmentation network"
         raise InputError(expected, got=f"task={predictor.about.task}", where=run)
     title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
     Path(out).mkdir(parents=True, exist_ok=True)

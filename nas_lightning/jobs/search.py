@@ -110,7 +110,7 @@ def look_up(genotype: Genotype, benchmark: TabularBenchmark | None) -> tuple[dic
 def build_strategy(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:
     """Build the strategy; if its constructor takes no seed, its generator is seeded with the run's seed."""
     if parts.objectives is not None and "objectives" not in parameters(factory):
-        expected = "expected a multi-objective strategy, such as strategy=evolution"
+        expected = "`objectives` needs a multi-objective strategy, such as strategy=evolution"
         raise InputError(expected, got=", ".join(parts.objectives.names), where="objectives")
     strategy: Strategy = parts.build(factory)
     if "seed" not in parameters(factory):

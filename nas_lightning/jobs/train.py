@@ -121,7 +121,7 @@ def start_from(pretrained: str | Path, network: nn.Module, described: Descriptio
     channels = describe(pretrained).image[0]
     if channels != described.image[0]:
         raise InputError(
-            f"expected images of {channels} channels, as `pretrained` has", got=described.image[0]
+            f"The images must have {channels} channels, as those of `pretrained`", got=described.image[0]
         )
     return take_weights_over(network, pretrained, described.classes, **described.own)
 

@@ -95,7 +95,7 @@ def score(
     ['grad_norm', 'kappa']
     """
     if not metrics:
-        raise InputError("expected at least one metric", got="none")
+        raise InputError("There must be at least one metric")
     needs = reduce(or_, (metric.needs for metric in metrics.values()))
 
     def run(plain: bool) -> dict[str, float]:

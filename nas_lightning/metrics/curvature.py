@@ -145,7 +145,7 @@ def along_weights(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> 
     """
     pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if p.dim() > 1]
     if not pairs:
-        raise InputError("expected a network with weights to train", got="biases and scales only")
+        raise InputError("The network must have weights to train", got="biases and scales only")
     weights = [p for p, _ in pairs]
     half = torch.stack([(g**2).sum() for _, g in pairs]).sum() / 2
     check_twice(half)

@@ -211,13 +211,13 @@ class Passes:
     @property
     def saliency(self) -> list[tuple[Call, Tensor]]:
         """The gradients of the loss in the outputs of all calls; needs `SALIENCY`."""
-        assert Needs.SALIENCY in self.needs, "expected a metric that declares Needs.SALIENCY"
+        assert Needs.SALIENCY in self.needs, "The metric must declare Needs.SALIENCY"
         return self._loss_pass[1]
 
     @cached_property
     def curvature(self) -> Tensor:
         """θᵀ H ∇_θ of the loss, H its Hessian in the weights θ, () in float64; needs `HESSIAN`."""
-        assert self._twice is not None, "expected a metric that declares Needs.HESSIAN"
+        assert self._twice is not None, "The metric must declare Needs.HESSIAN"
         return along_weights(self.parameters, self._loss_pass[0])
 
     @cached_property
@@ -229,14 +229,14 @@ class Passes:
     @property
     def outputs(self) -> list[tuple[nn.Module, Tensor]]:
         """The layer and the detached output of every call; needs `OUTPUTS`."""
-        assert Needs.OUTPUTS in self.needs, "expected a metric that declares Needs.OUTPUTS"
+        assert Needs.OUTPUTS in self.needs, "The metric must declare Needs.OUTPUTS"
         _ = self.logits
         return [(call.layer, call.saved_output()) for call in self.calls.all if call.output is not None]
 
     @property
     def features(self) -> list[Tensor]:
         """The outputs of the blocks in order, with their graph; needs `FEATURES`."""
-        assert self._features is not None, "expected a metric that declares Needs.FEATURES"
+        assert self._features is not None, "The metric must declare Needs.FEATURES"
         return self._features.before(self.logits)
 
     @cached_property
@@ -247,13 +247,13 @@ class Passes:
     @property
     def relu_patterns(self) -> list[Tensor]:
         """Whether units are active, (m, units) for each rectification; needs `RELU_PATTERNS`."""
-        assert Needs.RELU_PATTERNS in self.needs, "expected a metric that declares Needs.RELU_PATTERNS"
+        assert Needs.RELU_PATTERNS in self.needs, "The metric must declare Needs.RELU_PATTERNS"
         return self._seen_codes.patterns
 
     @property
     def relu_kernel(self) -> Tensor:
         """The number of units that agree on two samples, (m, m); needs `RELU_CODES`."""
-        assert Needs.RELU_CODES in self.needs, "expected a metric that declares Needs.RELU_CODES"
+        assert Needs.RELU_CODES in self.needs, "The metric must declare Needs.RELU_CODES"
         return self._seen_codes.kernel
 
     @property
@@ -262,7 +262,7 @@ class Passes:
         _ = self.logits
         assert self._codes is not None
         if not self._codes.units and not is_of_space(self.network):
-            expected = "expected a network with activations of several pieces, such as ReLU"
+            expected = "The network must have piecewise linear activations, such as ReLU"
             raise InputError(expected, got=f"none in {type(self.network).__name__}")
         return self._codes
 

@@ -291,7 +291,9 @@ class Zico(Metric):
         weights = [module.weight for module in network.modules() if isinstance(module, LAYERS)]
         weights = [weight for weight in weights if weight.requires_grad]
         if m < 2 * self.parts or not weights:
-            raise InputError(f"expected weights, and {2 * self.parts} samples for {self.parts} parts", got=m)
+            raise InputError(
+                f"The network must have weights, and {self.parts} parts need {2 * self.parts} samples", got=m
+            )
         found = []
         for x, y in zip(passes.x.detach().chunk(self.parts), passes.labels.chunk(self.parts), strict=True):
             loss = passes.loss_of(logits_of(network(x)), y)

@@ -97,7 +97,7 @@ def expectation(sigma: Function, A: Tensor, tolerance: float = 1e-9) -> tuple[Te
     """
     s = A.diagonal().sqrt()
     if not bool(torch.isfinite(s).all()) or float(s.max()) > _FINEST:
-        raise InputError(f"expected standard deviations up to {_FINEST:g}", got=float(s.max()))
+        raise InputError(f"Standard deviations must be at most {_FINEST:g}", got=float(s.max()))
     rho = _correlation(A)
     z, values, weight = _nodes(sigma, s)
     squares = (values**2 * (weight**2 / math.sqrt(2 * math.pi) * (z[1] - z[0]))).sum(dim=1)  # E σ(s z)²
@@ -120,7 +120,7 @@ def expectation(sigma: Function, A: Tensor, tolerance: float = 1e-9) -> tuple[Te
         # √(k+1) h_{k+1} = z h_k − √k h_{k−1}, each times e^(−z²/4)
         before, polynomial = polynomial, (z * polynomial - math.sqrt(k) * before) / math.sqrt(k + 1)
     raise InputError(
-        f"expected an activation smooth enough for {terms:,} terms of its Hermite expansion",
+        f"The activation is not smooth enough for {terms:,} terms of its Hermite expansion",
         got=f"an error of up to {float(bound.max() / squares.max()):.1g}",
         where=f"tolerance={tolerance:g}",
     )
@@ -181,7 +181,7 @@ def infinite_ntk(
     """
     if not activations or len(skips) != len(activations) - 1:
         got = f"{len(activations)} activations and {len(skips)} skips"
-        raise InputError("expected at least one activation, and one skip less than that", got=got)
+        raise InputError("There must be at least one activation, and one skip less than activations", got=got)
     A = double(gram).cpu()  # small matrices, and integrals on grids
     seen = A  # what the weights of the next layer see
     theta, s = torch.zeros_like(A), torch.zeros(len(A), dtype=A.dtype)
@@ -230,6 +230,8 @@ def layered_backbone(network: nn.Module) -> LayeredBackbone:
     """Return the backbone, which knows activations and skips."""
     if not isinstance(network, Network) or not isinstance(network.backbone, LayeredBackbone):
         raise InputError(
-            "expected a network of the space mlp or two_layer", got=type(network).__name__, where="metric"
+            "The network must be one of space=mlp or space=two_layer",
+            got=type(network).__name__,
+            where="metric",
         )
     return network.backbone

@@ -148,7 +148,7 @@ def cotangents(logits: Tensor, labels: Tensor, output: Output) -> list[Tensor]:
     if output == "all":
         columns = torch.eye(logits.shape[1], dtype=logits.dtype, device=logits.device)
         return [column.expand_as(logits) for column in columns]
-    raise InputError("expected the output 'true_class', 'sum' or 'all'", got=output)
+    raise InputError("`output` must be 'true_class', 'sum' or 'all'", got=output)
 
 
 def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:

@@ -147,7 +147,7 @@ def rule_of(layer: nn.Module, name: str, mark: Tensor | None) -> Rule:
     rule = rules_of(layer).get(name)
     if rule is None and mark is not None:
         rule = partial(_each_sample, name, mark)
-    assert rule is not None, "expected a mark of what a layer without rules returned"
+    assert rule is not None, "a layer without rules must be marked"
     return rule
 
 

@@ -49,7 +49,7 @@ class PoolFile:
 
     def __init__(self, path: Path, metrics: Sequence[str], settings: Mapping[str, Any]) -> None:
         if not path.name:
-            raise InputError("expected the name of a file for the scores", got=str(path))
+            raise InputError("`pool` must be the path of a file", got=str(path))
         self.path, self.header, self.settings = path, ["arch", *metrics], dict(settings)
         self.facts = path.with_name(f"{path.name}.json")
 
@@ -76,9 +76,9 @@ class PoolFile:
         try:
             header, *rows = csv.reader(StringIO(whole.decode("utf-8"), newline=""))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"expected a pool's CSV file: {error}", where=self.path) from None
+            raise InputError(f"Cannot read the CSV file of the pool: {error}", where=self.path) from None
         if header != self.header:
-            raise InputError(f"expected the columns {', '.join(self.header)}", got=header, where=self.path)
+            raise InputError(f"The columns must be {', '.join(self.header)}", got=header, where=self.path)
         return dict(self._scores(number, row) for number, row in enumerate(rows, 2))
 
     def append(self, name: str, scores: MetricValues) -> None:
@@ -93,9 +93,9 @@ class PoolFile:
     def _check_free(self) -> None:
         """Raise where either file's place is taken by what is not ours."""
         if self.path.exists() and not self._is_begun():
-            raise InputError("expected a pool's CSV file, or none yet", got="something else", where=self.path)
+            raise InputError("The file exists and is not the CSV file of a pool", where=self.path)
         if self.facts.exists() and not self._are_settings():
-            raise InputError("expected the pool's settings, or none yet", got="others", where=self.facts)
+            raise InputError("The file exists and does not have the settings of the pool", where=self.facts)
 
     def _is_begun(self) -> bool:
         """Whether the file is empty, or has no more than a part of the header."""
@@ -113,22 +113,22 @@ class PoolFile:
         try:
             text = read_text(self.facts)
         except (OSError, UnicodeDecodeError):
-            raise InputError("expected the pool's settings beside it", got="none", where=self.facts) from None
-        before = parse_json(text, "expected the pool's settings", where=self.facts)
+            raise InputError("The pool has no file of settings", where=self.facts) from None
+        before = parse_json(text, "Cannot read the settings of the pool", where=self.facts)
         for key, value in self.settings.items():
             # files of version 0.2 do not have the device
             default = "cpu" if key == "device" else None
             old = before.get(key, default) if isinstance(before, dict) else before
             if old != value:
                 raise InputError(
-                    f"expected {key} {old}, as in the file's other lines", got=value, where=self.path
+                    f"`{key}` must be {old}, as in the other lines of the file", got=value, where=self.path
                 )
 
     def _scores(self, number: int, row: Sequence[str]) -> tuple[str, MetricValues]:
         try:
             return row[0], {name: float(text) for name, text in zip(self.header[1:], row[1:], strict=True)}
         except (ValueError, IndexError):
-            expected = f"expected an architecture and {len(self.header) - 1} numbers"
+            expected = f"Each line must have an architecture and {len(self.header) - 1} numbers"
             raise InputError(expected, got=",".join(row), where=f"{self.path}, line {number}") from None
 
 

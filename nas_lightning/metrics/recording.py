@@ -51,7 +51,7 @@ class Needs(Flag):
 
 # Warnings, once per network, and errors.
 
-TWICE = "expected operations that can be differentiated twice"
+TWICE = "Operations must be twice differentiable"
 
 
 @cache
@@ -76,11 +76,11 @@ def explain(error: BaseException | None) -> InputError | None:
     """Translate errors of torch that are about the network; None for any other.
 
     >>> str(explain(RuntimeError("derivative for aten::_pdist_backward is not implemented")))
-    "expected operations that can be differentiated twice, got 'aten::_pdist_backward'"
+    "Operations must be twice differentiable, got 'aten::_pdist_backward'"
     """
     text = str(error) if isinstance(error, RuntimeError) else ""
     if "use_reentrant=True" in text:
-        expected = "expected checkpointing with use_reentrant=False, which gradients can be asked of"
+        expected = "Checkpointing must have use_reentrant=False, to compute gradients"
         return InputError(expected, got=True)
     if text.startswith("derivative for ") and text.endswith(" is not implemented"):
         return InputError(TWICE, got=text.split()[2])
@@ -110,7 +110,7 @@ def logits_of(output: Any) -> Tensor:
         return logits_of(entries[names[0]])
     if isinstance(output, (tuple, list)) and output:
         return logits_of(output[0])
-    expected = f"expected logits from the network, alone, first, or named {', '.join(LOGITS)}"
+    expected = f"The network must return logits, alone, first, or named {', '.join(LOGITS)}"
     raise InputError(expected, got=", ".join(map(str, entries)) or type(output).__name__)
 
 
@@ -122,7 +122,7 @@ def trained_parameters(network: nn.Module) -> list[nn.Parameter]:
     check_callable(network)
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     if not parameters:
-        raise InputError("expected a network with parameters to train", got=type(network).__name__)
+        raise InputError("The network must have parameters to train", got=type(network).__name__)
     return parameters
 
 
@@ -135,14 +135,14 @@ def check_batch(x: Tensor, labels: Tensor) -> None:
     """Raise unless there are at least two samples and equally many labels."""
     if len(x) < 2 or len(labels) != len(x):
         got = f"{tuple(x.shape)} and {tuple(labels.shape)}"
-        raise InputError("expected a batch of at least two samples, inputs (m, …) and labels (m,)", got=got)
+        raise InputError("The batch must have at least two samples, inputs (m, …) and labels (m,)", got=got)
 
 
 def check_logits(logits: Tensor, task: Task, samples: int) -> None:
     """Raise unless the logits are (m, outputs), or (m, outputs, h, w) for dense tasks."""
     shape = "(m, classes, h, w)" if task.dense else "(m, classes)"
     if logits.dim() != (4 if task.dense else 2) or len(logits) != samples:
-        raise InputError(f"expected logits {shape} from the network", got=tuple(logits.shape))
+        raise InputError(f"The logits of the network must have shape {shape}", got=tuple(logits.shape))
 
 
 def labels_for(task: Task, labels: Tensor, logits: Tensor) -> Tensor:
@@ -586,7 +586,7 @@ def initialize(
     Parameters of other layers are unchanged.
     """
     if scheme not in get_args(Scheme):
-        raise InputError(f"expected a scheme ({near_match(scheme, get_args(Scheme))})", got=scheme)
+        raise InputError(f"Unknown scheme ({near_match(scheme, get_args(Scheme))})", got=scheme)
     draw = _SCHEMES[scheme]
     with torch.no_grad():
         for module in network.modules():

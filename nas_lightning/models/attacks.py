@@ -37,7 +37,7 @@ class Attack(ABC):
         """Raise if the package is not installed."""
         if self.package is not None and find_spec(self.package) is None:
             raise InputError(
-                f"expected the package {self.package}: pip install 'nas-lightning[attacks]'", got="none"
+                f"This attack needs the package {self.package}: pip install 'nas-lightning[attacks]'"
             )
 
 
@@ -137,7 +137,7 @@ class CarliniWagner(Attack):
 
     def __post_init__(self) -> None:
         if self.constant_high <= self.constant_low:
-            raise InputError("expected constant_high above constant_low", got=self)
+            raise InputError("`constant_high` must be greater than `constant_low`", got=self)
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         low, high = (x.new_full((len(x),), c) for c in (self.constant_low, self.constant_high))
@@ -208,7 +208,7 @@ class AutoAttack(Attack):
         with torch.no_grad():
             classes = network(x[:1]).shape[1]
         if classes < 10:
-            raise InputError("expected at least 10 classes for AutoAttack", got=classes)
+            raise InputError("AutoAttack needs at least 10 classes", got=classes)
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
         made = Standard(network, norm="Linf", eps=self.epsilon, seed=self.seed, device=x.device)
         return made.run_standard_evaluation(x, y, batch_size=len(x))[0]
@@ -241,7 +241,7 @@ def defense_round(
 ) -> tuple[float, float]:
     """Return the accuracy of the attacked member `number` and of the ensemble, in eval mode."""
     if len(members) < 2:
-        raise InputError("expected an ensemble of at least two networks", got=len(members))
+        raise InputError("The ensemble must have at least two networks", got=len(members))
     parameter = next(members[0].parameters())
     modes = [member.training for member in members]
     frozen = [(p, p.requires_grad) for member in members for p in member.parameters()]

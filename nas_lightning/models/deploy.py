@@ -45,7 +45,7 @@ def trained_network(run: str | Path, values: Input = "float", **own: Any) -> tup
     if is_ensemble(run):
         ensemble = Ensemble.load(run, with_normalization=inside, **own)
         if isinstance(ensemble, McDropPath):
-            expected = "expected an ensemble of networks; passes with random drop path cannot be exported"
+            expected = "Passes with random drop path cannot be exported: pass an ensemble of networks"
             raise InputError(expected, got="MC DropPath", where=run)
         network: nn.Module = ensemble
         about = ensemble.descriptions[0]
@@ -89,7 +89,7 @@ def export_run(
         **own: custom classes, see `nas_lightning.load`.
     """
     if values not in VALUES:
-        raise InputError(f"expected values of images ({near_match(values, get_args(Input))})", got=values)
+        raise InputError(f"Unknown values of images ({near_match(values, get_args(Input))})", got=values)
     network, about = trained_network(run, values, **own)
     options: dict[str, Any] = {"batch": batch, "dynamic_size": dynamic_size, "dtype": dtype_of(values)}
     return export(network, path, about.image, **options, metadata=metadata_of(about, values))

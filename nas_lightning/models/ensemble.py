@@ -29,7 +29,7 @@ FILE_NAME = "ensemble.json"
 _FORMAT = 1
 _OF_LOADING = ("with_normalization", "runtime", "optimize")  # options of `load`, not of `describe`
 Passes = Annotated[int, at_least(1), at_most(10_000)]  # a limit for numbers in files
-_EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
+_EXPECTED = f"The folder must have an {FILE_NAME}, such as outputs/train/<run>/ensemble"
 
 
 def is_ensemble(run: str | Path) -> bool:
@@ -56,7 +56,7 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         self.descriptions = tuple(descriptions)
         if not len(self.members):
-            raise InputError("expected at least one member", got="none")
+            raise InputError("There must be at least one member")
         _check_together(self.descriptions)
         self.task_name = self.descriptions[0].task if descriptions else task_of(self.members[0]).name
 
@@ -92,7 +92,7 @@ class Ensemble(nn.Module):
         """Write a file for each member, then the file that names them."""
         if len(self.descriptions) != len(self.members):
             got = f"{len(self.descriptions)} of {len(self.members)}"
-            raise InputError("expected to know what each member is, to save it", got=got)
+            raise InputError("An ensemble can be saved if each member has a description", got=got)
         folder = Path(folder)
         names = [f"member_{number}.safetensors" for number in range(1, len(self.members) + 1)]
         for name, member, about in zip(names, self.members, self.descriptions, strict=True):
@@ -135,12 +135,14 @@ class Ensemble(nn.Module):
             raise InputError(_EXPECTED, got=str(folder))
         data = parse_json(read_text(folder / FILE_NAME), where=folder / FILE_NAME)
         if not isinstance(data, dict) or data.get("format") != _FORMAT or not data.get("members"):
-            raise InputError(f"expected an ensemble of format {_FORMAT}", got=data, where=folder / FILE_NAME)
+            raise InputError(f"The ensemble must have format {_FORMAT}", got=data, where=folder / FILE_NAME)
         names, passes = data["members"], data.get("drop_path")
         if not isinstance(names, list) or not all(isinstance(n, str) and Path(n).name == n for n in names):
-            raise InputError("expected members by the names of their files", got=names, where=folder)
+            raise InputError("`members` must be names of files in the folder", got=names, where=folder)
         if passes is not None and (not isinstance(passes, dict) or set(passes) != {"rate", "passes"}):
-            raise InputError("expected the rate and the passes", got=passes, where=folder / FILE_NAME)
+            raise InputError(
+                "`drop_path` must have `rate` and `passes`", got=passes, where=folder / FILE_NAME
+            )
         ensemble = cls.of_runs([folder / name for name in names], **options)
         if passes is None:
             return ensemble
@@ -181,7 +183,7 @@ class McDropPath(Ensemble):
         self.rate, self.passes = rate, passes
         self._dropping = drop_paths(network)
         if not self._dropping:
-            raise InputError("expected a network with drop path", got=type(network).__name__)
+            raise InputError("The network must have drop path", got=type(network).__name__)
         for module in self._dropping:
             module.drop_prob = rate
         self.train(self.training)
@@ -215,5 +217,5 @@ def _check_together(descriptions: Sequence[Description]) -> None:
     for number, other in enumerate(descriptions[1:], 2):
         for what in ("image", "classes", "mean", "std", "task"):
             if getattr(other, what) != getattr(descriptions[0], what):
-                expected = f"expected members with the same {what}: {getattr(descriptions[0], what)}"
+                expected = f"All members must have the same {what}: {getattr(descriptions[0], what)}"
                 raise InputError(expected, got=getattr(other, what), where=f"member {number}")

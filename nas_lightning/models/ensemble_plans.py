@@ -147,13 +147,13 @@ class EveryArchitecture(Plan):
     def members(self, index: int, count: int) -> list[Member]:
         if count < 2:
             raise InputError(
-                "expected a file of several architectures, such as a run of strategy=nesbs, or ensemble=deep",
+                "ensemble=all needs a file of several architectures, such as a run of strategy=nesbs",
                 got=count,
                 where="genotype",
             )
         if index:
             raise InputError(
-                "expected no genotype.index with ensemble=all, which takes each", got=index, where="genotype"
+                "ensemble=all takes each architecture: leave out genotype.index", got=index, where="genotype"
             )
         return [Member(i, i) for i in range(count)]
 
@@ -178,7 +178,9 @@ class RandomPool(Plan):
     @checked
     def __init__(self, space: str, pool: Several = 10, size: Several = 3, seed: int = 0) -> None:
         if pool < size:
-            raise InputError(f"expected pool of at least {size}, the size", got=pool, where="ensemble.pool")
+            raise InputError(
+                f"`pool` must be at least `size`, which is {size}", got=pool, where="ensemble.pool"
+            )
         self.space, self.pool, self.seed = space, pool, seed
         self.selects = size if size < pool else None
 
@@ -186,7 +188,7 @@ class RandomPool(Plan):
         try:
             return draw_distinct(space, self.pool, torch.Generator().manual_seed(self.seed))
         except InputError:
-            expected = f"expected fewer architectures: {space.name} has not as many"
+            expected = f"{space.name} does not have so many architectures"
             raise InputError(expected, got=self.pool, where="ensemble.pool") from None
 
     def members(self, index: int, count: int) -> list[Member]:
@@ -243,7 +245,7 @@ class TrainedRuns(Plan):
     >>> TrainedRuns("no_such_sweep")
     Traceback (most recent call last):
         ...
-    nas_lightning.errors.InputError: expected a run of nas-train, or a sweep, got ...
+    nas_lightning.errors.InputError: The path must be a run of nas-train or a sweep, got ...
     """
 
     trains = False
@@ -253,7 +255,7 @@ class TrainedRuns(Plan):
         given = [runs] if isinstance(runs, str) else list(runs)
         self.runs = [run for folder in given for run in _runs_in(Path(folder))]
         if len(self.runs) < 2:
-            raise InputError("expected at least two trained networks", got=given, where="ensemble.runs")
+            raise InputError("There must be at least two trained networks", got=given, where="ensemble.runs")
 
     def members(self, index: int, count: int) -> list[Member]:
         return []
@@ -268,5 +270,7 @@ def _runs_in(folder: Path) -> list[Path]:
         return [folder]
     found = sorted(folder.glob(f"*/{FILE_NAME}"), key=lambda path: (len(path.parent.name), path.parent.name))
     if not found:
-        raise InputError("expected a run of nas-train, or a sweep", got=str(folder), where="ensemble.runs")
+        raise InputError(
+            "The path must be a run of nas-train or a sweep", got=str(folder), where="ensemble.runs"
+        )
     return [path.parent for path in found]

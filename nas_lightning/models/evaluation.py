@@ -167,7 +167,7 @@ def check_held_out(data: ImageData | ExternalData) -> None:
         data.every_batch("valid")
     elif not data.val_fraction:
         raise InputError(
-            "expected held-out images to select members on, such as dataset.val_fraction=0.1",
+            "Selecting members needs held-out images, such as dataset.val_fraction=0.1",
             got=data.val_fraction,
             where="dataset.val_fraction",
         )
@@ -193,7 +193,7 @@ def check_images(ensemble: Ensemble, data: ImageData | ExternalData) -> None:
     for what in ("image", "classes", "mean", "std"):
         if getattr(description, what) != tuple(getattr(data, what)):
             raise InputError(
-                f"expected images as the members were trained on, with {what} {getattr(description, what)}",
+                f"The members were trained on images with {what} {getattr(description, what)}",
                 got=getattr(data, what),
                 where="dataset",
             )
@@ -211,7 +211,7 @@ def evaluate(ensemble: Ensemble, batches: Iterable[Batch]) -> Evaluation:
     ]
     ensemble.train(was_training)
     if not found:
-        raise InputError("expected at least one batch", got="none")
+        raise InputError("There must be at least one batch")
     probabilities, labels = zip(*found, strict=True)
     return Evaluation(torch.cat(probabilities, dim=1), torch.cat(labels))
 
@@ -254,7 +254,7 @@ def evaluate_task(ensemble: Ensemble, batches: Iterable[Batch], task: Task) -> S
             sum_.add(z, y.cpu())
     ensemble.train(was_training)
     if not sums:
-        raise InputError("expected at least one batch", got="none")
+        raise InputError("There must be at least one batch")
     *members, together = [sum_.values() for sum_ in sums]
     return Scores(tuple(members), together)
 

@@ -108,7 +108,7 @@ def _onnxruntime() -> Any:
         import onnxruntime
         import onnxscript
     except ModuleNotFoundError as error:
-        needed = "expected the packages for ONNX: pip install 'nas-lightning[export]'"
+        needed = "ONNX needs further packages: pip install 'nas-lightning[export]'"
         raise InputError(needed, got=f"no {error.name}") from None
     del onnx, onnxscript
     return onnxruntime
@@ -161,7 +161,7 @@ class FrozenNetwork(nn.Module):
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
         if x.shape[1:] != self.image:
-            raise InputError(f"expected images of {self.image}", got=tuple(x.shape[1:]))
+            raise InputError(f"Images must have shape {self.image}", got=tuple(x.shape[1:]))
         logits: Tensor = self.run(x.detach().float().cpu())
         return logits
 
@@ -183,7 +183,7 @@ def _freeze(network: nn.Module, image: tuple[int, int, int]) -> torch.jit.Script
             traced = torch.jit.trace(_Logits(network).eval(), torch.zeros(2, *image), check_trace=False)
             return torch.jit.freeze(traced)
         except Exception as error:  # custom networks raise all kinds
-            expected = f"expected a network that torch can freeze: {str(error).strip().splitlines()[0]}"
+            expected = f"torch cannot freeze the network: {str(error).strip().splitlines()[0]}"
             raise InputError(expected, where="optimize") from None
 
 
@@ -194,9 +194,11 @@ def _check(network: nn.Module, frozen: torch.jit.ScriptModule, x: Tensor) -> Non
         error = float((expected - found).abs().max() / expected.abs().max().clamp(min=1))
         if error <= _CLOSE:
             return
-        raise InputError(f"expected the outputs of the network within {_CLOSE}", got=error, where="optimize")
+        raise InputError(
+            f"The outputs differ from those of the network by more than {_CLOSE}", got=error, where="optimize"
+        )
     where, got = "optimize", tuple(found.shape)
-    raise InputError(f"expected outputs of shape {tuple(expected.shape)}", got=got, where=where)
+    raise InputError(f"The outputs must have shape {tuple(expected.shape)}", got=got, where=where)
 
 
 # Export to a file, whose outputs are compared with the network's.
@@ -250,9 +252,9 @@ def export(
     """
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise InputError(f"expected a file that ends in {' or '.join(FORMATS)}", got=path.name)
+        raise InputError(f"The file must end in {' or '.join(FORMATS)}", got=path.name)
     if batch is not None and batch < 1:
-        raise InputError("expected a batch of at least one image", got=batch)
+        raise InputError("`batch` must be at least 1", got=batch)
     export_format = FORMATS[path.suffix]
     plain = _plain(network, image, dtype)
     traced, sizes = export_format.sizes(image) if dynamic_size else (image, [image])
@@ -270,7 +272,7 @@ def export(
     except Exception as error:  # torch and ONNX Runtime raise many kinds
         line = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
         same = "all sizes" if dynamic_size else "all images"
-        raise InputError(f"expected a network whose steps are the same for {same}: {line}") from error
+        raise InputError(f"The operations of the network must be the same for {same}: {line}") from error
     return ExportedFile(path, path.stat().st_size, difference)
 
 
@@ -287,7 +289,7 @@ def _run(network: nn.Module, size: Image, dtype: torch.dtype) -> Any:
         return network(torch.zeros(1, *size, dtype=dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(f"expected a network that takes images of {size}: {line}") from None
+        raise InputError(f"The network fails on images of {size}: {line}") from None
 
 
 class _LogitsAlone(nn.Module):
@@ -322,7 +324,9 @@ def _difference(
         difference = float((expected - found).abs().max())
         allowed = TOLERANCE * max(1.0, float(expected.abs().max()))
         if not difference <= allowed:  # also for NaN
-            raise InputError(f"expected outputs within {allowed:.1e} of the network's", got=difference)
+            raise InputError(
+                f"The outputs differ from those of the network by more than {allowed:.1e}", got=difference
+            )
         largest = max(largest, difference)
     return largest
 
@@ -353,5 +357,5 @@ class OnnxNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
         if x.shape[1:] != self.image:
-            raise InputError(f"expected images of {self.image}", got=tuple(x.shape[1:]))
+            raise InputError(f"Images must have shape {self.image}", got=tuple(x.shape[1:]))
         return self.run(x.detach().float().cpu())

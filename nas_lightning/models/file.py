@@ -79,9 +79,7 @@ class Description:
         try:
             network = self.make_space().network(self.genotype, **size)
         except TypeError as error:
-            raise InputError(
-                f"expected the sizes that the space's networks have: {error}", got=size
-            ) from None
+            raise InputError(f"Invalid sizes of a network: {error}", got=size) from None
         if isinstance(network, DerivedNetwork):
             if not size.get("auxiliary"):
                 network.auxiliary = None  # which a space may give by default
@@ -126,13 +124,13 @@ class Description:
         """Parse the JSON of a file's header."""
         data = parse_json(text, where=where)
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise InputError(f"expected a description of format {_FORMAT}", got=data, where=where)
+            raise InputError(f"The description must have format {_FORMAT}", got=data, where=where)
         genotype = Genotype.from_dict(data.get("genotype"), where)
         try:
             image, classes, mean, std = (tuple(data[key]) for key in ("image", "classes", "mean", "std"))
             name, settings = str(data["space"]["name"]), dict(data["space"]["settings"])
             if [type(side) for side in image] != [int] * 3:
-                raise InputError("expected (channels, height, width)", got=image, where=where)
+                raise InputError("`image` must be (channels, height, width)", got=image, where=where)
             built_with = settings.get("args")
             args = built_with if isinstance(built_with, Mapping) else {}
             _check_numbers({**settings, **args, **data["sizes"], "image": max(image, default=0)}, where)
@@ -142,7 +140,9 @@ class Description:
         except InputError:
             raise
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"expected a whole description of a network: {error!r}", where=where) from None
+            raise InputError(
+                f"The description of the network is incomplete: {error!r}", where=where
+            ) from None
 
 
 def _check_numbers(sizes: Mapping[str, Any], where: Path) -> None:
@@ -150,7 +150,7 @@ def _check_numbers(sizes: Mapping[str, Any], where: Path) -> None:
     for name, value in sizes.items():
         most = _MOST.get(name, _MOST_OF_OTHERS)
         if isinstance(value, (int, float)) and not value <= most:
-            raise InputError(f"expected {name} of at most {most}", got=value, where=where)
+            raise InputError(f"`{name}` must be at most {most}", got=value, where=where)
 
 
 def _task(data: Mapping[str, Any]) -> tuple[str, bool]:
@@ -171,7 +171,7 @@ def description(
     kept = {name: False if name == "auxiliary" else value for name, value in sizes.items()}
     shift, scale = (tuple(given or [default] * image[0]) for given, default in ((mean, 0.0), (std, 1.0)))
     if {len(shift), len(scale)} != {image[0]}:
-        raise InputError(f"expected mean and std of {image[0]} channels", got=f"{shift}, {scale}")
+        raise InputError(f"`mean` and `std` must have {image[0]} channels", got=f"{shift}, {scale}")
     settings = space.settings.to_dict()
     own = {"space": type(space), "modules": space.modules}
     described = Description(
@@ -180,7 +180,7 @@ def description(
     try:
         described.to_json()
     except TypeError as error:
-        raise InputError(f"expected sizes that JSON has: {error}") from None
+        raise InputError(f"`sizes` must be representable in JSON: {error}") from None
     return described
 
 
@@ -206,7 +206,7 @@ def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], whe
     for name in [*expected, *stored]:
         shape, got = (known.get(name, "nothing") for known in shapes)
         if shape != got:
-            raise InputError(f"expected the same network: {shape} for {name}", got=got, where=where)
+            raise InputError(f"The network must be the same: {name} has shape {shape}", got=got, where=where)
 
 
 # Writing and reading files. The auxiliary head, which serves training only, is not stored.
@@ -214,7 +214,7 @@ def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], whe
 FILE_NAME = "model.safetensors"
 Runtime = Literal["torch", "onnx"]
 _KEY = "nas_lightning"
-_EXPECTED = f"expected the folder of a run of nas-train, or its {FILE_NAME}"
+_EXPECTED = f"The path must be the folder of a run of nas-train, or its {FILE_NAME}"
 
 
 def save(
@@ -304,9 +304,9 @@ def load(
             `operations=["my_ops.GhostConv"]`, `modules=[MyNet]` (or dotted names).
     """
     if runtime not in get_args(Runtime):
-        raise InputError(f"expected a runtime ({near_match(runtime, get_args(Runtime))})", got=runtime)
+        raise InputError(f"Unknown runtime ({near_match(runtime, get_args(Runtime))})", got=runtime)
     if optimize and runtime != "torch":
-        raise InputError("expected runtime='torch', which optimize is for", got=runtime, where="runtime")
+        raise InputError("`optimize` needs runtime='torch'", got=runtime, where="runtime")
     about, weights = _read(path, weights=True, **own)
     _check_weights(about, weights, path)
     with torch.random.fork_rng(devices=[]):  # its initial weights are replaced
@@ -377,7 +377,7 @@ def _check_weights(about: Description, weights: Mapping[str, Tensor], path: str 
     cells = about.sizes.get("cells", 0)
     if isinstance(cells, int) and cells > len(weights):
         raise InputError(
-            "expected weights of every cell", got=f"{len(weights)} for {cells} cells", where=path
+            "There must be weights of every cell", got=f"{len(weights)} for {cells} cells", where=path
         )
     check_same(about.state(), weights, path)
 

@@ -75,11 +75,9 @@ def list_pictures(source: str | Path) -> list[Picture]:
     elif source.is_file():
         found = [Picture(ImageFile(str(source)), printable(source.name), "")]
     else:
-        raise InputError(
-            "expected an image, or a folder or a .tar file of images", got="nothing", where=source
-        )
+        raise InputError("There is no such image, folder, or .tar file of images", where=source)
     if not found:
-        raise InputError("expected files of images", got="none", where=source)
+        raise InputError("There are no files of images", where=source)
     return found
 
 
@@ -87,7 +85,7 @@ def read_pixels(file: ImageFile, image: tuple[int, int, int], most_pixels: int =
     """Decode, crop, and resize an image to (c, h, w) with values from 0 to 1."""
     channels, height, width = image
     if channels not in (1, 3):
-        raise InputError("expected a network for images in gray or in color", got=f"{channels} channels")
+        raise InputError("The network must take images in gray or in color", got=f"{channels} channels")
     picture = decode(file, most_pixels)
     if channels == 1:
         picture = picture.convert("L").convert("RGB")
@@ -199,14 +197,14 @@ class Predictor:
             self.ensemble = Ensemble([load(folder, with_normalization=True, **loading)], [self.about])
         self.device = _device(device)
         if self.device.type != "cpu" and (loading.get("optimize") or loading.get("runtime") == "onnx"):
-            raise InputError("expected device=cpu, which optimize and ONNX Runtime are for", got=device)
+            raise InputError("`optimize` and ONNX Runtime need device=cpu", got=device)
         self.ensemble.eval().to(self.device)
 
     @checked
     def predict(self, pictures: Sequence[Picture], batch: PositiveInt = 64) -> Predictions:
         """Predict all pictures; unreadable ones become rows with their error."""
         if self.about.dense:
-            raise InputError("expected a network that predicts images, not their pixels", got=self.about.task)
+            raise InputError("The network must predict images, not their pixels", got=self.about.task)
         classes = self.about.classes
         outputs = torch.full((len(pictures), len(classes)), torch.nan)
         disagreement = torch.full((len(pictures),), torch.nan)
@@ -268,7 +266,9 @@ def _device(name: str) -> torch.device:
         torch.empty(0, device=device).cpu()  # fails on the meta device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"expected a device of this machine: {reason}", got=name, where="device") from None
+        raise InputError(
+            f"The device must be one of this machine: {reason}", got=name, where="device"
+        ) from None
     return device
 
 
@@ -466,14 +466,14 @@ def read_mask(file: Path, height: int, width: int) -> Tensor:
     try:
         with Image.open(file) as image:
             if image.mode not in _MODES:
-                expected = "expected a mask of one channel, whose values are labels"
+                expected = "A mask must have one channel, whose values are labels"
                 raise InputError(expected, got=f"an image of mode {image.mode}", where=file)
             picture = Image.fromarray(np.array(image).astype(np.int32))  # of a palette, the indices
             fitted = ImageOps.fit(picture, (width, height), method=Image.Resampling.NEAREST)
     except InputError:
         raise
     except Exception as error:  # decoders raise all kinds of errors
-        raise InputError(f"expected a mask that can be read: {error}", where=file) from None
+        raise InputError(f"Cannot read the mask: {error}", where=file) from None
     return torch.from_numpy(np.array(fitted).astype(np.int64))
 
 
@@ -538,7 +538,7 @@ def mask_name(row: int, name: str) -> str:
 def _by_stem(folder: Path) -> dict[str, Path]:
     """Return the files of a folder by relative path without ending."""
     if not folder.is_dir():
-        raise InputError("expected a folder of true masks", got="none", where=folder)
+        raise InputError("There is no folder of true masks", where=folder)
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(path.relative_to(folder).with_suffix("")): path for path in files}
 

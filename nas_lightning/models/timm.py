@@ -91,7 +91,7 @@ class NasModel(nn.Module):
     ) -> Any:
         """Return the last features of each resolution; `norm` applies the final norm to the last ones."""
         if output_fmt != "NCHW":
-            raise InputError("expected the format NCHW", got=output_fmt)
+            raise InputError("`output_fmt` must be NCHW", got=output_fmt)
         cells = [info["cell"] for info in _take(self.feature_info, indices)]
         stop = max(cells) if stop_early or intermediates_only else -1
         intermediates = []
@@ -119,7 +119,7 @@ class NasModel(nn.Module):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         if enable:
-            raise InputError("expected no gradient checkpointing, which these networks do not have")
+            raise InputError("These networks do not have gradient checkpointing")
 
 
 def _take(infos: Sequence[dict[str, Any]], indices: int | Sequence[int] | None) -> list[dict[str, Any]]:
@@ -127,11 +127,11 @@ def _take(infos: Sequence[dict[str, Any]], indices: int | Sequence[int] | None) 
     if indices is None or isinstance(indices, int):
         count = len(infos) if indices is None else indices
         if not 0 < count <= len(infos):
-            raise InputError(f"expected 1 to {len(infos)} stages", got=count, where="indices")
+            raise InputError(f"There must be 1 to {len(infos)} stages", got=count, where="indices")
         return list(infos[-count:])
     for index in indices:
         if not -len(infos) <= index < len(infos):
-            raise InputError(f"expected indices of {len(infos)} stages", got=index, where="indices")
+            raise InputError(f"`indices` must be those of {len(infos)} stages", got=index, where="indices")
     return [infos[index] for index in indices]
 
 
@@ -223,7 +223,7 @@ def _create(
     **options: Any,
 ) -> nn.Module:
     if genotype is None:
-        raise InputError("expected an architecture, such as genotype=darts_v2 or a run's folder", where=name)
+        raise InputError("Pass an architecture, such as genotype=darts_v2 or the folder of a run", where=name)
     architecture, sizes, cfg = _find(genotype, space)
     for size in inspect.signature(space.network).parameters.keys() - _OWN:
         if size in options:
@@ -269,7 +269,7 @@ def _find(
     if os.path.exists(text):
         return read_genotypes(text)[0], {}, {}
     if text.isidentifier():
-        raise InputError(f"expected an architecture ({near_match(text, zoo.names())}) or a path", got=text)
+        raise InputError(f"Unknown architecture ({near_match(text, zoo.names())}), and no such path", got=text)
     return space.parse(text), {}, {}
 
 
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a script as `python SCRIPT …` does, with the models registered."""
     script, *options = [*(sys.argv[1:] if arguments is None else arguments)] or [""]
     if not Path(script).is_file():
-        said = "error: expected a script of timm's, such as its train.py, and what it takes"
+        said = "error: Pass a script of timm, such as its train.py, and its arguments"
         sys.exit(f"{said}, got {script!r}")
     sys.argv[:] = [script, *options]
     sys.path.insert(0, str(Path(script).absolute().parent))

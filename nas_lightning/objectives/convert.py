@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def run(words: Sequence[str] | None) -> None:
         options = parser.parse_args(words)
         if options.target.suffix != ".parquet":
-            raise InputError("expected a target that ends in .parquet", got=options.target.name)
+            raise InputError("The target must end in .parquet", got=options.target.name)
         with hold_file(options.target):
             print(convert(options.source, options.target, options.trust, options.partial))
 

@@ -128,7 +128,7 @@ def hypervolume(values: Array, reference: Array) -> float:
     3.0
     """
     if values.shape[1:] != reference.shape:
-        raise InputError("expected a reference with one number per objective", got=list(reference.shape))
+        raise InputError("The reference must have one number per objective", got=list(reference.shape))
     return _volume(values[(values < reference).all(axis=1)], reference)
 
 
@@ -208,12 +208,14 @@ class Objectives:
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
         if len(self.names) < 2:
-            raise InputError("expected two objectives or more", got=[*self.names], where="objectives")
+            raise InputError(
+                "`objectives` must have at least two entries", got=[*self.names], where="objectives"
+            )
         for name in self.names:
             if self.names.count(name) > 1:
-                raise InputError("expected distinct objectives", got=name, where="objectives")
+                raise InputError("`objectives` must be distinct", got=name, where="objectives")
             if name not in NAMES and name not in self.metrics:
-                raise InputError("expected the metric of an objective", got=name, where="objectives")
+                raise InputError("The metric must be one of the objectives", got=name, where="objectives")
         self._check_reference()
 
     def _check_reference(self) -> None:
@@ -221,7 +223,7 @@ class Objectives:
             return
         sound = all(isinstance(value, int | float) and math.isfinite(value) for value in self.reference)
         if len(self.reference) != len(self.names) or not sound:
-            expected = f"expected {len(self.names)} numbers, one per objective"
+            expected = f"There must be {len(self.names)} numbers, one per objective"
             raise InputError(expected, got=[*self.reference], where="reference")
 
     @property
@@ -273,7 +275,9 @@ class Objectives:
         rows = rows[np.sort(np.unique(values[rows], axis=0, return_index=True)[1])]  # one of equal points
         if not len(rows):
             got = f"none of {len(pool)}"
-            raise InputError("expected an architecture with finite objectives", got=got, where="objectives")
+            raise InputError(
+                "At least one architecture must have finite objectives", got=got, where="objectives"
+            )
         sound = np.isfinite(values).all(axis=1)
         signs = np.array([self._sign(name) for name in self.names])
         worst = values[sound].max(axis=0) if self.reference is None else signs * np.array(self.reference)

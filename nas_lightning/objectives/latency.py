@@ -237,7 +237,7 @@ class KnownDevices:
         """Return U Σ/√devices of some architectures: (architectures, devices)."""
         for name in names:
             if name not in self.index:
-                raise InputError("expected an architecture in the table of known devices", got=name)
+                raise InputError("The architecture must be in the table of known devices", got=name)
         return self.factors[[self.index[name] for name in names]]
 
 
@@ -363,7 +363,7 @@ class Regression:
 
     def __init__(self, rows: Array, ms: Array, noise: float) -> None:
         if len(rows) < LEAST:
-            raise InputError(f"expected at least {LEAST} measured latencies", got=len(rows))
+            raise InputError(f"At least {LEAST} latencies must be measured", got=len(rows))
         logs = np.log(ms)
         self.mean, self.scale = float(logs.mean()), max(float(logs.std()), 1e-6)
         z, before = (logs - self.mean) / self.scale, Belief.before(rows.shape[1], noise)
@@ -385,7 +385,7 @@ def indices_to_measure(features: Features, rows: Array, count: int) -> list[int]
     optimal design would choose cells of a single operation, which counts explain worse than ordinary cells.
     """
     if not LEAST <= count <= len(rows):
-        raise InputError(f"expected {LEAST} to {len(rows)} networks", got=count)
+        raise InputError(f"The number of networks must be from {LEAST} to {len(rows)}", got=count)
     return list(range(count)) if features.known is None else best_rows(rows, count, features.prior.noise)
 
 
@@ -410,17 +410,19 @@ class LatencyTable:
     >>> LatencyTable("phone.txt", NasBench201())
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.txt'
+    nas_lightning.errors.InputError: The table of latencies must be a .csv or .parquet file, got 'phone.txt'
     """
 
     def __init__(self, path: str | Path, space: SearchSpace, *, gaps: bool = False) -> None:
         path = Path(path)
         if path.suffix not in READERS or not path.is_file():
-            raise InputError("expected a table of latencies, .csv or .parquet", got=str(path))
+            raise InputError("The table of latencies must be a .csv or .parquet file", got=str(path))
         columns = dict(READERS[path.suffix](path))
         named = [name for name in _NAMES if name in columns]
         if not named:
-            raise InputError("expected a column arch or genotype", got=", ".join(columns), where=path)
+            raise InputError(
+                "There must be a column `arch` or `genotype`", got=", ".join(columns), where=path
+            )
         self.names = _parse_names(columns.pop(named[0]), space, path)
         self.devices = {
             device: _milliseconds(dict(zip(self.names, values, strict=True)), device, path, gaps)
@@ -431,7 +433,7 @@ class LatencyTable:
         """Return the columns of some devices: device → architecture → milliseconds."""
         for device in devices:
             if device not in self.devices:
-                expected = f"expected a device of the table ({near_match(device, [*self.devices])})"
+                expected = f"Unknown device ({near_match(device, [*self.devices])})"
                 raise InputError(expected, got=device)
         return {device: self.devices[device] for device in devices}
 
@@ -447,9 +449,9 @@ def _parse_names(texts: Sequence[str], space: SearchSpace, path: Path) -> list[s
     for row, name in enumerate(names, 1):
         if first.setdefault(name, row) != row:
             where = f"{path}, row {row}"
-            raise InputError("expected distinct architectures", got=f"that of row {first[name]}", where=where)
+            raise InputError("Architectures must be distinct", got=f"that of row {first[name]}", where=where)
     if not names:
-        raise InputError("expected distinct architectures, at least one", got=0, where=path)
+        raise InputError("There must be at least one architecture", where=path)
     return names
 
 
@@ -463,7 +465,7 @@ def _milliseconds(values: Mapping[str, str | float], device: str, path: Path, ga
         if gaps and ms < 0:
             continue
         if not 0 < ms <= MOST_MS:
-            expected = f"expected {device} as milliseconds above 0 and of at most {MOST_MS:,}"
+            expected = f"`{device}` must be in milliseconds, greater than 0 and at most {MOST_MS:,}"
             raise InputError(expected, got=value, where=f"{path}, row {row}")
         numbers[name] = ms
     return numbers
@@ -490,22 +492,22 @@ class Device:
     >>> Device("phone.csv", NasBench201())
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.csv'
+    nas_lightning.errors.InputError: The table of latencies must be a .csv or .parquet file, got 'phone.csv'
     """
 
     def __init__(self, name: str, space: SearchSpace, network: dict[str, str] | None = None) -> None:
         path, column = _path_and_column(name)
         table = LatencyTable(path, space, gaps=True)
         if not table.devices:
-            raise InputError("expected a column of milliseconds", got="none", where=path)
+            raise InputError("There must be a column of milliseconds", where=path)
         if column is None and len(table.devices) > 1:
-            expected = f"expected one of its devices, {path}:{', '.join(table.devices)}"
+            expected = f"Choose one of its devices, {path}:{', '.join(table.devices)}"
             raise InputError(expected, got="none", where="limits.device")
         column = next(iter(table.devices)) if column is None else column
         self.measured = table.choose([column])[column]
         if len(self.measured) < LEAST:
             raise InputError(
-                f"expected {LEAST} measured networks or more", got=len(self.measured), where=path
+                f"There must be at least {LEAST} measured networks", got=len(self.measured), where=path
             )
         self.settings = _check_settings(Path(path), network or {})
         self.space, self.name = space, name
@@ -545,7 +547,7 @@ def _check_settings(path: Path, network: dict[str, str]) -> dict[str, str]:
     settings = read_settings(path)
     for name, value in network.items():
         if settings.get(name, value) != value:
-            expected = f"expected {name}={settings[name]}, with which {path} was measured"
+            expected = f"`{name}` must be {settings[name]}, with which {path} was measured"
             raise InputError(expected, got=value, where="limits.device")
     return settings
 

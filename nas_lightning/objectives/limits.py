@@ -36,7 +36,8 @@ class Limits:
     >>> Limits(latency_ms=2.0)
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected a device, such as my_laptop.csv, got none (in limits.device)
+    nas_lightning.errors.InputError: A latency needs a device: pass limits.device=my_laptop.csv (in \
+limits.device)
     """
 
     params: PositiveFloat | None = None
@@ -48,7 +49,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.latency_ms is not None and self.device is None:
-            raise InputError("expected a device, such as my_laptop.csv, got none", where="limits.device")
+            raise InputError(
+                "A latency needs a device: pass limits.device=my_laptop.csv", where="limits.device"
+            )
 
     @property
     def of_networks(self) -> dict[str, float]:

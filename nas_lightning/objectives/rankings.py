@@ -67,7 +67,7 @@ def named_metrics(choice: MetricsChoice) -> Mapping[str, Metric]:
         return NAMED[choice]
     for name, metric in choice.items():
         if not isinstance(metric, Metric):
-            raise InputError("expected a metric", got=metric, where=f"strategy.metrics.{name}")
+            raise InputError("The value must be a metric", got=metric, where=f"strategy.metrics.{name}")
     return choice
 
 

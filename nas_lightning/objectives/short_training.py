@@ -202,7 +202,7 @@ def build_objective(
     """Return the objective of the option `strategy.evaluation`."""
     if evaluation not in get_args(Evaluator):
         raise InputError(
-            f"expected an evaluation ({near_match(evaluation, get_args(Evaluator))})",
+            f"Unknown evaluation ({near_match(evaluation, get_args(Evaluator))})",
             got=evaluation,
             where="strategy.evaluation",
         )
@@ -213,7 +213,7 @@ def build_objective(
         return None
     if benchmark is None:
         raise InputError(
-            "expected a benchmark that has the table: benchmark=nasbench201 benchmark.path=…",
+            "This evaluation needs a table: pass benchmark=nasbench201 benchmark.path=…",
             got="none",
             where="strategy.evaluation=table",
         )
@@ -238,6 +238,6 @@ def check_timed(objective: AccuracyObjective | None, genotype: Genotype) -> None
     """Raise unless evaluations have a cost in seconds."""
     where = "strategy.seconds"
     if objective is None:
-        raise InputError("expected an evaluation, whose seconds have a limit", got="none", where=where)
+        raise InputError("A limit of seconds needs an evaluation", got="none", where=where)
     if not isinstance(objective, ShortTraining) and objective.seconds(genotype) is None:
-        raise InputError("expected a table with a column of seconds", got=objective.name, where=where)
+        raise InputError("The table must have a column of seconds", got=objective.name, where=where)

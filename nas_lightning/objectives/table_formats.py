@@ -42,7 +42,7 @@ def read_settings(path: Path) -> dict[str, str]:
     settings: dict[str, str] = {}
     for name, _, value in (map(str.strip, line.partition(":")) for line in lines):
         if settings.setdefault(name, value) != value:
-            raise InputError(f"expected one {name}", got=f"{settings[name]}, {value}", where=path)
+            raise InputError(f"There can be one {name}", got=f"{settings[name]}, {value}", where=path)
     return settings
 
 
@@ -53,14 +53,16 @@ def read_csv(path: Path) -> Columns:
             lines = dropwhile(lambda line: line.startswith(SETTING), file)
             header, *rows = [row for row in csv.reader(lines) if row] or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"expected a CSV file: {error}", where=path) from None
+        raise InputError(f"Cannot read the CSV file: {error}", where=path) from None
     if len(header) == 1 and {";", "\t"} & set(header[0]):
-        raise InputError("expected commas between the columns", got=header[0], where=path)
+        raise InputError("Columns must be separated by commas", got=header[0], where=path)
     if len(set(header)) != len(header):
-        raise InputError("expected distinct columns", got=", ".join(header), where=path)
+        raise InputError("Columns must be distinct", got=", ".join(header), where=path)
     for number, row in enumerate(rows, 1):
         if len(row) != len(header):
-            raise InputError(f"expected {len(header)} values", got=len(row), where=f"{path}, row {number}")
+            raise InputError(
+                f"The row must have {len(header)} values", got=len(row), where=f"{path}, row {number}"
+            )
     return {name: [row[index] for row in rows] for index, name in enumerate(header)}
 
 
@@ -71,7 +73,7 @@ def read_parquet(path: Path) -> Columns:
         return parquet.read_table(path, memory_map=False).to_pydict()
     except (OSError, arrow.ArrowException) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"expected a Parquet file: {reason[:200]}", where=path) from None
+        raise InputError(f"Cannot read the Parquet file: {reason[:200]}", where=path) from None
 
 
 READERS: Mapping[str, Callable[[Path], Columns]] = {".csv": read_csv, ".parquet": read_parquet}
@@ -89,7 +91,7 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise InputError("expected the package pyarrow (pip install pyarrow)", where=path) from None
+        raise InputError("Parquet files need the package pyarrow (pip install pyarrow)", where=path) from None
     return pyarrow, pyarrow.parquet
 
 
@@ -97,7 +99,7 @@ def require_columns(columns: Columns, names: Sequence[str], path: Path) -> None:
     """Raise unless all columns are present."""
     for name in names:
         if name not in columns:
-            raise InputError(f"expected a column {name!r}", got=", ".join(map(str, columns)), where=path)
+            raise InputError(f"There must be a column {name!r}", got=", ".join(map(str, columns)), where=path)
 
 
 def is_number(entry: Any) -> bool:
@@ -113,7 +115,7 @@ def parse_numbers(columns: Columns, name: str, path: Path) -> list[float]:
     require_columns(columns, (name,), path)
     for number, entry in enumerate(columns[name], 1):
         if not is_number(entry):
-            raise InputError(f"expected a number in {name}", got=entry, where=f"{path}, row {number}")
+            raise InputError(f"`{name}` must be a number", got=entry, where=f"{path}, row {number}")
     return [float(entry) for entry in columns[name]]
 
 
@@ -126,7 +128,7 @@ def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[floa
         except (TypeError, ValueError):
             accuracy = float("nan")
         if not 0 <= accuracy <= 100:
-            expected = f"expected {name} as a percentage from 0 to 100"
+            expected = f"`{name}` must be a percentage from 0 to 100"
             raise InputError(expected, got=value, where=f"{path}, row {number}")
         accuracies.append(accuracy)
     return accuracies
@@ -220,7 +222,9 @@ def read_records(path: Path) -> Iterator[bytes]:
             checksums = crc32c_of_each([data for data, _ in batch])
             for number, ((data, stored), checksum) in enumerate(zip(batch, checksums, strict=True), first):
                 if mask_checksum(checksum) != stored:
-                    raise InputError("expected data with its checksum: damaged", where=_at(path, number))
+                    raise InputError(
+                        "The file is damaged: the checksum of the data is wrong", where=_at(path, number)
+                    )
                 yield data
             first += len(batch)
         raise failure
@@ -232,13 +236,15 @@ def _read_frames(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
     while header := file.read(_HEADER.size):
         number += 1
         if len(header) < _HEADER.size:
-            raise InputError("expected a whole record: cut off", where=_at(path, number))
+            raise InputError("The file is damaged: the record is incomplete", where=_at(path, number))
         length, stored = _HEADER.unpack(header)
         if mask_checksum(crc32c(header[:8])) != stored or length > _LONGEST:
-            raise InputError("expected a length with its checksum: damaged", where=_at(path, number))
+            raise InputError(
+                "The file is damaged: the checksum of the length is wrong", where=_at(path, number)
+            )
         data, footer = file.read(length), file.read(_FOOTER.size)
         if len(data) < length or len(footer) < _FOOTER.size:
-            raise InputError("expected a whole record: cut off", where=_at(path, number))
+            raise InputError("The file is damaged: the record is incomplete", where=_at(path, number))
         yield data, _FOOTER.unpack(footer)[0]
 
 
@@ -264,7 +270,7 @@ def read_fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
         if kind == 2:
             size, position = _varint(message, position)
         if size is None or position + size > len(message):
-            raise InputError("expected a protocol buffer's message: damaged")
+            raise InputError("The file is damaged: the protocol buffer is invalid")
         part, position = message[position : position + size], position + size
         yield tag >> 3, part if kind == 2 else struct.unpack("<d" if kind == 1 else "<f", part)[0]
 
@@ -276,7 +282,7 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return value, position + index + 1
-    raise InputError("expected a protocol buffer's message: damaged")
+    raise InputError("The file is damaged: the protocol buffer is invalid")
 
 
 # The official files of NAS-Bench-201 (arXiv:2001.00326) and NATS-Bench (arXiv:2009.00437).
@@ -298,13 +304,13 @@ def read_official201(path: Path, *, trust: bool = False) -> Columns:
     nats = path.is_dir() or path.name.endswith(".pickle.pbz2")
     if not nats and path.suffix != ".pth":
         raise InputError(
-            "expected .csv, .parquet, NATS-tss-… (folder or .pickle.pbz2) or NAS-Bench-201-….pth",
+            "The table must be .csv, .parquet, NATS-tss-… (folder or .pickle.pbz2), or NAS-Bench-201-….pth",
             got=path.name,
             where="benchmark.path",
         )
     if not trust:
         expected = (
-            "expected a table .csv or .parquet; an official file is a pickle, which can run code: where it "
+            "The table must be .csv or .parquet. An official file is a pickle, which can run code: if it "
             "is from its authors, convert --trust or benchmark.trust=true"
         )
         raise InputError(expected, got=path.name, where="benchmark.path")
@@ -314,7 +320,7 @@ def read_official201(path: Path, *, trust: bool = False) -> Columns:
         return columns_of_api(api, forget=path.is_dir())
     except Exception as error:  # pickles raise all kinds of errors
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"expected an official file: {reason[:200]}", where=path) from None
+        raise InputError(f"Cannot read the official file: {reason[:200]}", where=path) from None
 
 
 def _package(name: str, path: Path) -> Any:
@@ -322,7 +328,7 @@ def _package(name: str, path: Path) -> Any:
         return import_module(name)
     except ModuleNotFoundError:
         install = {"nats_bench": "nats-bench", "nas_201_api": "nas-bench-201"}[name]
-        raise InputError(f"expected the package {name} (pip install {install})", where=path) from None
+        raise InputError(f"This file needs the package {name} (pip install {install})", where=path) from None
 
 
 def _nats_bench(package: Any, path: Path) -> Any:
@@ -422,10 +428,14 @@ def parse_record(data: bytes) -> Run:
         name, epochs, digits, ops, message = json.loads(data)
         metrics = b64decode(message, validate=True)
     except (ValueError, TypeError, RecursionError):
-        raise InputError("expected JSON [hash, epochs, matrix, operations, metrics]", got=data[:80]) from None
+        raise InputError(
+            "A record must be JSON [hash, epochs, matrix, operations, metrics]", got=data[:80]
+        ) from None
     texts = all(isinstance(text, str) for text in (name, digits, ops))
     if not texts or isinstance(epochs, bool) or epochs not in LENGTHS:
-        raise InputError(f"expected a hash, epochs of {LENGTHS}, a matrix, operations", got=data[:80])
+        raise InputError(
+            f"A record must have a hash, epochs of {LENGTHS}, a matrix, and operations", got=data[:80]
+        )
     evaluations, parameters = [], 0
     for number, value in read_fields(metrics):
         if number == 1 and isinstance(value, bytes):
@@ -433,7 +443,9 @@ def parse_record(data: bytes) -> Run:
         elif number == 2 and isinstance(value, int):
             parameters = value
     if len(evaluations) <= _END:
-        raise InputError("expected evaluations at the start, half way and at the end", got=len(evaluations))
+        raise InputError(
+            "There must be evaluations at the start, halfway, and at the end", got=len(evaluations)
+        )
     end = evaluations[_END]
     seconds, valid, test = (_number(end, number) for number in (2, 4, 5))
     return Run(name, epochs, f"{digits}:{ops}", parameters, seconds, _share(valid), _share(test))
@@ -442,13 +454,13 @@ def parse_record(data: bytes) -> Run:
 def _number(evaluation: Mapping[int, int | float | bytes], number: int) -> float:
     value = evaluation.get(number, 0.0)  # fields that are zero may be omitted
     if not isinstance(value, float):
-        raise InputError(f"expected field {number} of an evaluation as a number", got=value)
+        raise InputError(f"Field {number} of an evaluation must be a number", got=value)
     return value
 
 
 def _share(value: float) -> float:
     if not 0 <= value <= 1:
-        raise InputError("expected an accuracy from 0 to 1", got=value)
+        raise InputError("Accuracies must be from 0 to 1", got=value)
     return value
 
 
@@ -479,7 +491,7 @@ def read_official101(path: Path, *, partial: bool = False) -> Columns:
                 _check_hash(run)
                 modules[run.hash] = run.module, run.parameters
             elif known[0] != run.module:
-                raise InputError("expected one module for a hash", got=run.module)
+                raise InputError("A hash must have one module", got=run.module)
         except InputError as error:
             raise InputError(str(error), where=f"{path}, record {number}") from None
         sums.setdefault(run.epochs, {}).setdefault(run.hash, _Sums()).add(run)
@@ -491,12 +503,12 @@ def _records(path: Path) -> Iterator[bytes]:
     try:
         yield from read_records(path)
     except OSError as error:
-        raise InputError(f"expected an official file: {error}", where=path) from None
+        raise InputError(f"Cannot read the official file: {error}", where=path) from None
 
 
 def _check_hash(run: Run) -> None:
     if module_hash(read_module(run.module)) != run.hash:
-        raise InputError("expected the hash of the record's module", got=run.hash)
+        raise InputError("The hash must be that of the record's module", got=run.hash)
 
 
 def _check_complete(
@@ -505,15 +517,19 @@ def _check_complete(
     whole = sums.get(EPOCHS, {})
     missing = next((name for name in modules if name not in whole), None)
     if not modules or missing is not None:
-        raise InputError(f"expected a run of {EPOCHS} epochs for each module", got=missing, where=path)
+        raise InputError(f"Each module must have a run of {EPOCHS} epochs", got=missing, where=path)
     if partial:
         return
     if len(modules) != MODULES:
-        raise InputError(f"expected {MODULES:,} modules (fewer: --partial)", got=len(modules), where=path)
+        raise InputError(
+            f"There must be {MODULES:,} modules (fewer: --partial)", got=len(modules), where=path
+        )
     for epochs, found in sums.items():
         for name, total in found.items():
             if total.runs != RUNS:
-                expected = f"expected {RUNS} runs of {epochs} epochs of module {name} (others: --partial)"
+                expected = (
+                    f"There must be {RUNS} runs of {epochs} epochs of module {name} (others: --partial)"
+                )
                 raise InputError(expected, got=total.runs, where=path)
 
 

@@ -124,11 +124,11 @@ class TabularBenchmark(ABC):
         epochs = self.epochs if epochs is None else epochs
         if epochs not in self.lengths:
             *others, last = map(str, self.lengths)
-            raise InputError(f"expected {', '.join(others)} or {last} epochs", got=epochs)
+            raise InputError(f"`epochs` must be {', '.join(others)} or {last}", got=epochs)
         name = f"{self._dataset(dataset)}-valid" + ("" if epochs == self.epochs else f"-{epochs}")
         if name not in self.table:
             raise InputError(
-                f"expected a table with the column {name!r} (made from an official file by convert)",
+                f"The table must have the column {name!r} (make it from an official file by convert)",
                 got=", ".join(self.table),
                 where="benchmark.path",
             )
@@ -146,7 +146,9 @@ class TabularBenchmark(ABC):
         key = self.key(genotype)
         if key not in values:
             got = self.space.notation(genotype)
-            raise UnknownArchitectureError(f"expected {self.entries}", got=got, where="benchmark.path")
+            raise UnknownArchitectureError(
+                f"The table has only {self.entries}", got=got, where="benchmark.path"
+            )
         return values[key]
 
     def seconds_of(self, genotype: Genotype) -> float | None:
@@ -177,10 +179,12 @@ class TabularBenchmark(ABC):
         """Raise unless the table has the architectures of the space."""
         if space.name not in self.spaces:
             expected = " or ".join(f"space={name}" for name in self.spaces)
-            raise InputError(f"expected {expected}, the benchmark's", got=space.name)
+            raise InputError(f"The benchmark needs {expected}", got=space.name)
         for op in space.settings.get("ops", ()):
             if op not in self.ops:
-                raise InputError(f"expected operations of {self.title} ({near_match(op, self.ops)})", got=op)
+                raise InputError(
+                    f"Operations must be those of {self.title} ({near_match(op, self.ops)})", got=op
+                )
 
     def _dataset(self, dataset: str | None) -> str:
         if dataset is not None:
@@ -192,7 +196,7 @@ class TabularBenchmark(ABC):
         """Raise unless the benchmark has the data set."""
         if dataset not in cls.datasets:
             raise InputError(
-                f"expected a data set of {cls.title} ({near_match(dataset, cls.datasets)})",
+                f"Unknown data set of {cls.title} ({near_match(dataset, cls.datasets)})",
                 got=dataset,
                 where="benchmark.dataset",
             )
@@ -216,7 +220,7 @@ def read_nasbench201(path: str | Path, *, trust: bool = False) -> AccuracyTable:
     """
     path = Path(path)
     if not path.exists():
-        raise InputError("expected a table of NAS-Bench-201", got=str(path), where="benchmark.path")
+        raise InputError("The file must be a table of NAS-Bench-201", got=str(path), where="benchmark.path")
     known = READERS.get(path.suffix)
     return _check_columns(read_official201(path, trust=trust) if known is None else known(path), path)
 
@@ -231,7 +235,7 @@ def read_validation(path: str | Path) -> tuple[AccuracyTable, dict[str, float] |
     """Read `<data set>_valid`, accuracies after 12 epochs, and the optional column of seconds."""
     path = Path(path)
     if path.suffix not in READERS or not path.is_file():
-        expected = "expected a CSV or Parquet file of validation accuracies"
+        expected = "Validation accuracies need a CSV or Parquet file"
         raise InputError(expected, got=str(path), where="benchmark.validation")
     columns = READERS[path.suffix](path)
     known = [name for name in DATASETS if f"{name}_valid" in columns]
@@ -260,7 +264,7 @@ def _check_columns(columns: Columns, path: Path) -> AccuracyTable:
 def _check_all(names: Sequence[Any], path: Path) -> list[str]:
     archs = _check_architectures(names, path)
     if len(archs) != ARCHITECTURES:
-        raise InputError(f"expected {ARCHITECTURES} architectures", got=len(archs), where=path)
+        raise InputError(f"There must be {ARCHITECTURES} architectures", got=len(archs), where=path)
     return archs
 
 
@@ -274,10 +278,12 @@ def _check_architectures(archs: Sequence[Any], path: Path) -> list[str]:
                 space.parse(str(arch))
             except InputError as error:
                 raise InputError(str(error), where=where) from None
-            raise InputError("expected |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", got=arch, where=where)
+            raise InputError(
+                "Architectures must be |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", got=arch, where=where
+            )
         if arch in seen:
             raise InputError(
-                f"expected each architecture once: also in row {seen[arch]}", got=arch, where=where
+                f"Architectures must be distinct; this one is also in row {seen[arch]}", got=arch, where=where
             )
         seen[arch] = number
     return list(seen)
@@ -340,7 +346,7 @@ class GenotypeTable(TabularBenchmark):
         self.entries = f"an architecture of {path}"
         self.dataset = value or self.datasets[0]
         if self.dataset not in self.table:
-            expected = f"expected a column of the table ({near_match(self.dataset, self.datasets)})"
+            expected = f"Unknown column ({near_match(self.dataset, self.datasets)})"
             raise InputError(expected, got=value, where="benchmark.value")
 
     def key(self, genotype: Genotype) -> str:
@@ -353,9 +359,7 @@ class GenotypeTable(TabularBenchmark):
         """Sample architectures of the table."""
         names = list(self.table[self.dataset])
         if count > len(names):
-            raise InputError(
-                f"expected at most the table's {len(names)} architectures", got=count, where=self.path
-            )
+            raise InputError(f"The table has only {len(names)} architectures", got=count, where=self.path)
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).tolist()
         return [self.architecture(names[index]) for index in order[:count]]
 
@@ -367,7 +371,7 @@ class GenotypeTable(TabularBenchmark):
     def validation_column(self, dataset: str | None = None, epochs: int | None = None) -> str:
         name = dataset or self.dataset
         if not name.endswith("valid") or name not in self.table:
-            expected = "expected a column of validation accuracies, whose name ends in valid"
+            expected = "There must be a column of validation accuracies, whose name ends in valid"
             raise InputError(expected, got=name, where="benchmark.value")
         return name
 
@@ -386,7 +390,7 @@ class GenotypeTable(TabularBenchmark):
 
 def _read(path: Path) -> Columns:
     if path.suffix not in READERS or not path.is_file():
-        raise InputError("expected a table, .csv or .parquet", got=str(path), where="benchmark.path")
+        raise InputError("The table must be a .csv or .parquet file", got=str(path), where="benchmark.path")
     return READERS[path.suffix](path)
 
 
@@ -399,7 +403,7 @@ def _names_of(columns: Columns, space: SearchSpace, path: Path) -> list[str]:
         except InputError as error:
             raise InputError(str(error), where=f"{path}, row {number}") from None
     if not names:
-        raise InputError("expected at least one architecture", got="none", where=path)
+        raise InputError("There must be at least one architecture", where=path)
     return names
 
 
@@ -408,7 +412,7 @@ def _notations(columns: Columns, path: Path) -> Sequence[str | Mapping[str, Any]
         if name in columns:
             return [str(text) for text in columns[name]]
     if not all(name in columns for name in _MODULE):
-        expected = "expected a column genotype or arch, or columns matrix and ops"
+        expected = "There must be a column `genotype` or `arch`, or columns `matrix` and `ops`"
         raise InputError(expected, got=", ".join(columns), where=path)
     pairs = zip(columns["matrix"], columns["ops"], strict=True)
     return [f'{{"matrix": {matrix}, "ops": {ops}}}' for matrix, ops in pairs]
@@ -419,7 +423,7 @@ def _values(columns: Columns, path: Path) -> list[str]:
     others = [name for name in columns if name not in (*_NAMES, *_MODULE, SECONDS)]
     found = [name for name in others if any(map(is_number, columns[name]))]
     if not found:
-        raise InputError("expected a column of numbers", got=", ".join(columns), where=path)
+        raise InputError("There must be a column of numbers", got=", ".join(columns), where=path)
     return found
 
 
@@ -471,7 +475,7 @@ class TabularNasBench101(TabularBenchmark):
         self.modules = dict(zip(columns[HASH], columns[MODULE], strict=True))
         if len(self.modules) != len(columns[HASH]) or not self.modules:
             raise InputError(
-                "expected each module once, and at least one", got=len(columns[HASH]), where=path
+                "Modules must be distinct, and there must be at least one", got=len(columns[HASH]), where=path
             )
         names = [name for name in columns if str(name).startswith(DATASET)]
         values = {name: parse_percentages(columns[name], name, path) for name in names}
@@ -488,12 +492,10 @@ class TabularNasBench101(TabularBenchmark):
 
 def _read_nasbench101(path: Path) -> Columns:
     if path.suffix not in READERS:
-        expected = (
-            f"expected a table .parquet or .csv; of an official file: {COMMAND} FILE.tfrecord TABLE.parquet"
-        )
+        expected = f"The table must be .parquet or .csv. To convert: {COMMAND} FILE.tfrecord TABLE.parquet"
         raise InputError(expected, got=path.name, where="benchmark.path")
     if not path.is_file():
-        raise InputError("expected a table of NAS-Bench-101", got=str(path), where="benchmark.path")
+        raise InputError("The file must be a table of NAS-Bench-101", got=str(path), where="benchmark.path")
     return READERS[path.suffix](path)
 
 

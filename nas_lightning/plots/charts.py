@@ -355,7 +355,7 @@ def by_panel(rows: Iterable[Mapping[str, float]]) -> dict[str, dict[str, dict[in
             panels.setdefault(score[1], {})[score[0]] = values
     if not panels:
         raise InputError(
-            "expected losses or accuracies of at least one epoch", got=", ".join(series) or "none"
+            "There must be losses or accuracies of at least one epoch", got=", ".join(series) or "none"
         )
     return panels
 
@@ -417,7 +417,7 @@ def weight_charts(history: Sequence[Mapping[str, Any]], group: str) -> WeightCha
     entries = thin([entry for entry in history if group in entry["groups"]], MOST_POINTS)
     if not entries:
         raise InputError(
-            f"expected a history with scores of the group {group!r}", got=f"{len(history)} entries"
+            f"The history must have scores of the group {group!r}", got=f"{len(history)} entries"
         )
     last = entries[-1]["groups"][group]
     edges, ops = [tuple(edge) for edge in last["edges"]], list(last["ops"])

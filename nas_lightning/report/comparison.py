@@ -96,14 +96,14 @@ def read_runs(folders: Sequence[str | Path], *, needed: bool = True) -> tuple[li
     runs, left_out = [], []
     for folder in map(Path, folders):
         if not folder.is_dir():
-            raise InputError("expected the folder of a run", got=str(folder))
+            raise InputError("The path must be the folder of a run", got=str(folder))
         for run in job_folders(folder) or [folder]:
             try:
                 runs.append(read_training(run))
             except InputError as error:
                 left_out.append(f"{run} ({error})")
     if not runs and needed:
-        raise InputError("expected a finished run of nas-train", got=", ".join(left_out) or "none")
+        raise InputError("There must be a finished run of nas-train", got=", ".join(left_out) or "none")
     return runs, left_out
 
 
@@ -111,12 +111,12 @@ def read_training(run: Path) -> Job:
     """Return the summary of a training with the name of its architecture and the seconds of its search."""
     job = read_summary(run)
     if "error" in job:
-        raise InputError("expected a run that has not failed", where=run)
+        raise InputError("The run has failed", where=run)
     error = job["metrics"].get(_METRIC)
     if error is None:
-        raise InputError("expected a run of nas-train", where=run)
+        raise InputError("The run must be one of nas-train", where=run)
     if not 0 <= error <= 1:
-        raise InputError(f"expected `{_METRIC}` from 0 to 1", got=error, where=run / SUMMARY)
+        raise InputError(f"`{_METRIC}` must be from 0 to 1", got=error, where=run / SUMMARY)
     check_values(job, run, numbers=["params", "macs"], texts=["dataset"])
     typed = [  # the images and the place of the genotype stand in columns, or say nothing
         line for line in job["overrides"] if not line.startswith(("dataset=", "dataset.root=", "logger"))
@@ -189,7 +189,7 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
     """
     for run in runs:
         if not run.is_dir():
-            raise InputError("expected a run's folder", got=str(run))
+            raise InputError("The path must be the folder of a run", got=str(run))
     records = dict(zip(distinct_names(runs), map(RunRecord, runs), strict=True))
     sections = [
         read_section("Runs", "runs.html", lambda: _tabulate(records, path)),
@@ -217,7 +217,7 @@ def distinct_names(runs: Sequence[Path]) -> list[str]:
         names = ["/".join(part[-count:]) for part in parts]
         if len(set(names)) == len(names):
             return names
-    raise InputError("expected different runs", got=", ".join(map(str, runs)))
+    raise InputError("The runs must differ", got=", ".join(map(str, runs)))
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -296,7 +296,7 @@ def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None
 
 def _check_count(records: Mapping[str, RunRecord]) -> None:
     if len(records) > MOST_PICTURES:
-        raise InputError(f"expected at most {MOST_PICTURES} runs for pictures of each", got=len(records))
+        raise InputError(f"There can be at most {MOST_PICTURES} runs with a picture each", got=len(records))
 
 
 def _anchors(records: Mapping[str, RunRecord]) -> dict[str, str]:
@@ -361,7 +361,7 @@ def write_sweep(folder: Path, objective: str | None) -> bool:
     """
     jobs = read_jobs(folder)
     if not jobs:
-        raise InputError("expected the summary of at least one job", got="none", where=folder)
+        raise InputError("At least one job must have a summary", got="none", where=folder)
     tables = [tabulate_jobs(jobs, objective), *tabulate_seeds(jobs, objective)]
     text = "\n\n".join([*(table.markdown() for table in tables), *unknown_objective(jobs, objective)])
     write_whole(folder / "table.md", text + "\n")

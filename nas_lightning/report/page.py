@@ -249,7 +249,7 @@ def write_report(
         reload: for a running job, the seconds after which a browser reloads the page; no figures are saved.
     """
     if not run.is_dir():
-        raise InputError("expected a run's folder", got=str(run))
+        raise InputError("The path must be the folder of a run", got=str(run))
     check_contents(run)
     record = RunRecord(run)
     made_anew = following is None or not record.facts

@@ -51,14 +51,14 @@ def search_of(training: RunRecord, searches: Sequence[RunRecord]) -> RunRecord:
     """Return the search of a training: at its `genotype.path`, or a moved one among `searches`."""
     path = look_up(training.config, "genotype", "path")
     if training.choices.get("genotype") != "file" or not isinstance(path, str):
-        raise InputError("expected genotype.path=SEARCH")
+        raise InputError("The training must have genotype.path=SEARCH")
     there = RunRecord(Path(path).parent if Path(path).name == FILE_NAME else Path(path))
     if there.kind == "search" and there.facts.get("metrics") is not None:
         return there
     trained = read_genotypes(training.run)
     moved = [s for s in searches if s.run.name == there.run.name and trained[0] in read_genotypes(s.run)]
     if len(moved) != 1:
-        raise InputError("expected the search that it is of, which may be given, too", got=path)
+        raise InputError("Cannot find the search of this training: pass its folder, too", got=path)
     return moved[0]
 
 
@@ -72,7 +72,7 @@ def setting_of(key: str, first: RunRecord | None, second: RunRecord | None) -> s
         names |= {*map(str, record.choices), *map(str, record.config)}
     where = first.run if first else None
     hint = near_match(key, [name for name in names if "/" not in name])
-    raise InputError(f"expected a setting of the runs ({hint})", got=key, where=where)
+    raise InputError(f"Unknown setting ({hint})", got=key, where=where)
 
 
 # Mean ranks over data sets: Friedman's test and Nemenyi's critical difference
@@ -173,9 +173,9 @@ def check_alike(joined: Sequence[Joined], by: Iterable[str]) -> None:
             trainings.setdefault(one.data, []).append(one.training)
     free = (*_FREE, *by)
     for (arm, _), runs in searches.items():
-        _check_same(runs, f"expected searches of {arm} that differ in their seeds only", free)
+        _check_same(runs, f"The searches of {arm} must differ in their seeds only", free)
     for runs in trainings.values():
-        _check_same(runs, "expected trainings that differ in their seeds and architectures only", free)
+        _check_same(runs, "The trainings must differ in their seeds and architectures only", free)
 
 
 def _check_same(runs: Sequence[RunRecord], expected: str, free: Sequence[str]) -> None:
@@ -257,7 +257,7 @@ def read_outcomes(folders: Sequence[str | Path], question: Question) -> tuple[li
         pairs = [(search, None) for search in searches]
     if not pairs:
         raise InputError(
-            "expected finished searches, or trainings of what they found", got=_several(left_out)
+            "There must be finished searches, or trainings of their architectures", got=_several(left_out)
         )
     joined = [Joined(*pair, _arm(question.by, *pair), _data(question.over, *pair)) for pair in pairs]
     check_alike(joined, question.by)
@@ -273,7 +273,7 @@ def _finished(folders: Sequence[str | Path]) -> tuple[list[RunRecord], list[str]
     runs: dict[Path, Path] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
-            raise InputError("expected the folder of a sweep or a run", got=str(folder))
+            raise InputError("The path must be the folder of a sweep or a run", got=str(folder))
         runs.update({run.resolve(): run for run in job_folders(folder) or [folder]})
     found, left_out = [], []
     for run in runs.values():
@@ -308,7 +308,7 @@ def _usual_metric(joined: Sequence[Joined]) -> str:
     found = next((n for n in names if n == FROM_TABLE or (n.startswith(OF_TABLE) and n != RANK)), None)
     if found is None:
         raise InputError(
-            "expected trainings of what was found, a table (benchmark=…) or --metric NAME: the numbers "
+            "Pass trainings of the architectures, a table (benchmark=…), or --metric NAME: the numbers "
             "that searches end in are not measured alike",
             where=joined[0].search.run,
         )
@@ -328,7 +328,7 @@ def _outcomes(groups: Mapping[tuple[str, str, int], Sequence[Joined]], metric: s
         runs = list(dict.fromkeys(one.search.run.resolve() for one in group))
         if len(runs) > 1:
             got = " and ".join(map(short_path, runs[:2]))
-            raise InputError(f"expected one search of {arm} on {data} with seed {seed}", got=got)
+            raise InputError(f"There must be one search of {arm} on {data} with seed {seed}", got=got)
         trainings = sum(one.training is not None for one in group)
         yield Outcome(
             arm, data, seed, statistics.fmean(_value(one.judged, metric) for one in group), trainings
@@ -338,17 +338,17 @@ def _outcomes(groups: Mapping[tuple[str, str, int], Sequence[Joined]], metric: s
 def _seed(search: RunRecord) -> int:
     seed = search.facts.get("seed", 0)
     if not isinstance(seed, int):
-        raise InputError("expected a whole number `seed`", got=seed, where=search.run)
+        raise InputError("`seed` must be an integer", got=seed, where=search.run)
     return seed
 
 
 def _value(run: RunRecord, metric: str) -> float:
     if metric not in run.metrics:
         hint = near_match(metric, run.metrics) if run.metrics else "it has none"
-        raise InputError(f"expected a metric of the run ({hint})", got=metric, where=run.run)
+        raise InputError(f"Unknown metric ({hint})", got=metric, where=run.run)
     value = float(run.metrics[metric])
     if value - value != 0:
-        raise InputError(f"expected a finite {metric}", got=value, where=run.run)
+        raise InputError(f"`{metric}` must be finite", got=value, where=run.run)
     return value
 
 
@@ -507,11 +507,11 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if len(self.arms) < 2:
-            raise InputError(f"expected at least two values of {self.by} to compare", got=" ".join(self.arms))
+            raise InputError(f"A comparison needs at least two values of {self.by}", got=" ".join(self.arms))
         if self.baseline not in self.arms:
             hint = near_match(self.baseline, self.arms)
             raise InputError(
-                f"expected runs of what is compared to ({hint})", got=self.baseline, where="--baseline"
+                f"There are no runs of the baseline ({hint})", got=self.baseline, where="--baseline"
             )
 
     @property
@@ -592,9 +592,7 @@ class Comparison:
 
     def _p(self, differences: Sequence[float]) -> float:
         if self.test == "permutation" and len(differences) > MOST_ENUMERATED:
-            expected = (
-                f"expected at most {MOST_ENUMERATED} seeds beside --test permutation, or --test wilcoxon"
-            )
+            expected = f"--test permutation takes at most {MOST_ENUMERATED} seeds: use --test wilcoxon"
             raise InputError(expected, got=len(differences))
         return TESTS[self.test](differences)
 
@@ -664,7 +662,7 @@ def compare_folders(
     outcomes, metric, left_out = read_outcomes(folders, question)
     arms = dict.fromkeys(outcome.arm for outcome in outcomes)
     if baseline is None and _BASELINE not in arms and len(arms) > 1:
-        raise InputError(f"expected --baseline, one of {', '.join(arms)}", got="none")
+        raise InputError(f"Pass --baseline, one of {', '.join(arms)}", got="none")
     less = less or metric.endswith(_LESS)
     by = " ".join(question.by)
     return Comparison(outcomes, metric, baseline or _BASELINE, less, test, by), left_out

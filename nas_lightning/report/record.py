@@ -34,27 +34,27 @@ def read_summary(run: Path) -> Job:
     >>> read_summary(Path("nowhere"))
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected a run that is finished (in nowhere)
+    nas_lightning.errors.InputError: The run is not finished (in nowhere)
     """
     try:
         text = read_text(run / SUMMARY)
     except OSError:
-        raise InputError("expected a run that is finished", where=run) from None
+        raise InputError("The run is not finished", where=run) from None
     except UnicodeDecodeError:
-        raise InputError("expected a summary in UTF-8", where=run / SUMMARY) from None
-    job = parse_json(text, "expected a summary in JSON", run / SUMMARY)
+        raise InputError("The summary must be in UTF-8", where=run / SUMMARY) from None
+    job = parse_json(text, "The summary must be JSON", run / SUMMARY)
     if not isinstance(job, dict):
-        raise InputError("expected a summary of names and values", got=job, where=run / SUMMARY)
+        raise InputError("The summary must be a mapping", got=job, where=run / SUMMARY)
     typed = job.get("overrides")
     if not isinstance(typed, list) or not all(isinstance(line, str) for line in typed):
-        raise InputError("expected the list `overrides`", got=typed, where=run / SUMMARY)
+        raise InputError("`overrides` must be a list", got=typed, where=run / SUMMARY)
     if "error" not in job:
         metrics = job["metrics"] = not_finite_as_nan(job.get("metrics"))
         if not isinstance(metrics, dict) or not all(map(is_number, metrics.values())):
-            raise InputError("expected numbers in `metrics`", got=metrics, where=run / SUMMARY)
+            raise InputError("`metrics` must contain numbers", got=metrics, where=run / SUMMARY)
         check_values(job, run, numbers=["seconds"])
         if not 0 <= job["seconds"] < MOST_SECONDS:
-            raise InputError("expected `seconds` ≥ 0", got=job["seconds"], where=run / SUMMARY)
+            raise InputError("`seconds` must be at least 0", got=job["seconds"], where=run / SUMMARY)
     return job
 
 
@@ -62,10 +62,10 @@ def check_values(job: Job, run: Path, *, numbers: Iterable[str] = (), texts: Ite
     """Raise an `InputError` unless a summary has these entries with that type."""
     for name in numbers:
         if not is_number(job.get(name)):
-            raise InputError(f"expected a number `{name}`", got=job.get(name), where=run / SUMMARY)
+            raise InputError(f"`{name}` must be a number", got=job.get(name), where=run / SUMMARY)
     for name in texts:
         if not isinstance(job.get(name), str):
-            raise InputError(f"expected a text `{name}`", got=job.get(name), where=run / SUMMARY)
+            raise InputError(f"`{name}` must be a string", got=job.get(name), where=run / SUMMARY)
 
 
 def is_number(value: object) -> bool:

@@ -103,9 +103,9 @@ def _read(path: Path) -> tuple[list[str], dict[str, list[float]]]:
         names = [row[0] for row in rows]
         scores = {metric: [float(row[i]) for row in rows] for i, metric in enumerate(header[1:], 1)}
     except (ValueError, IndexError, csv.Error) as error:
-        raise InputError(f"expected a table of scores: {error}", where=path.name) from None
+        raise InputError(f"Cannot read the table of scores: {error}", where=path.name) from None
     if not names or not scores:
-        raise InputError("expected at least one scored architecture", where=path.name)
+        raise InputError("At least one architecture must have a score", where=path.name)
     return names, scores
 
 
@@ -135,9 +135,9 @@ def _read_stored_tables(path: Path) -> list[list[str]]:
     try:
         rows = [*csv.reader(read_text(path).splitlines())]
     except (ValueError, csv.Error) as error:
-        raise InputError(f"expected a table: {error}", where=path.name) from None
+        raise InputError(f"Cannot read the table: {error}", where=path.name) from None
     if not rows:
-        raise InputError("expected a table", got="an empty file", where=path.name)
+        raise InputError("The table is empty", where=path.name)
     return rows
 
 
@@ -176,7 +176,9 @@ def read_front(path: Path) -> Mapping[str, Any] | None:
     try:
         return _read_sound(run)
     except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"expected tables of a front: {error}", where=f"{FRONT}, {CANDIDATES}") from None
+        raise InputError(
+            f"Cannot read the tables of the front: {error}", where=f"{FRONT}, {CANDIDATES}"
+        ) from None
 
 
 def _read_sound(run: RunFolder) -> Mapping[str, Any]:
@@ -253,7 +255,7 @@ def read_architecture(record: RunRecord, figures: bool = True) -> Values:
         genotypes, notations, timeline = genotypes[knee : knee + 1], notations[knee : knee + 1], None
         note = f"The knee of the front. {note}".strip()
     if not genotypes:
-        raise InputError(f"expected {FILE_NAME}, which a run writes at its end")
+        raise InputError(f"There is no {FILE_NAME}, which a run writes at its end")
     if figures:
         save_genotypes(genotypes, run / FIGURES)
     timeline = timeline if len(genotypes) == 1 else None
@@ -344,7 +346,7 @@ def read_weights(record: RunRecord, figures: bool = True) -> Values | None:
         return None
     timeline = record.timeline
     if timeline is None:
-        raise InputError(f"expected {HISTORY_FILE}, which callbacks.history writes")
+        raise InputError(f"There is no {HISTORY_FILE}, which callbacks.history writes")
     if not timeline.groups:
         return None
     files = [run / FIGURES / f"weights_{group}.svg" for group in timeline.groups]
@@ -400,7 +402,7 @@ def read_stored_findings(run: Path) -> Values:
         if not path.stem.startswith("genotype")
     ]
     if not tables and not figures:
-        raise InputError("expected tables or figures, which a run writes at its end")
+        raise InputError("There are no tables or figures, which a run writes at its end")
     return {"tables": tables, "figures": figures}
 
 
@@ -417,5 +419,5 @@ def _timeline(record: RunRecord) -> Timeline | None:
 
 def _metrics(run: Path) -> Iterable[Mapping[str, float]]:
     if not (run / METRICS_FILE).is_file():
-        raise InputError(f"expected {METRICS_FILE}, which logger=csv writes")
+        raise InputError(f"There is no {METRICS_FILE}, which logger=csv writes")
     return read_metrics(run / METRICS_FILE)

@@ -88,8 +88,8 @@ def read_timeline(path: Path) -> Timeline:
     """Read a history file, which must have at least one epoch."""
     entries = read_history(path, MOST_POINTS)
     if not entries:
-        raise InputError("expected at least one epoch", where=path.name)
+        raise InputError("There must be at least one epoch", where=path.name)
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry.get("groups"), dict):
-            raise InputError("expected the scores of groups", where=f"{path.name}:{number}")
+            raise InputError("Each line must have the scores of all groups", where=f"{path.name}:{number}")
     return Timeline(entries)

@@ -138,14 +138,14 @@ class RunFacts:
                 ms, error, how = (self.measured[key] for key in ("ms", "error", "conditions"))
                 texts["latency_ms here"] = f"{ms:.3g} ± {error:.1g} measured on this machine ({how})"
         except (KeyError, TypeError, ValueError, AttributeError) as wrong:
-            raise InputError(f"expected costs and their limits: {wrong!r}") from None
+            raise InputError(f"`limits` must have costs and their limits: {wrong!r}") from None
         return texts
 
     @classmethod
     def from_dict(cls, data: object, where: object = None) -> RunFacts:
         """Return the facts in the values of `as_dict`."""
         if not isinstance(data, Mapping):
-            raise InputError("expected the facts of a run", got=data, where=where)
+            raise InputError("The file must have the facts of a run", got=data, where=where)
         known = {_IN_JSON.get(f.name, f.name): f.name for f in fields(cls)}
         values = {known[name]: value for name, value in data.items() if name in known}
         values["metrics"] = not_finite_as_nan(values.get("metrics", {}))
@@ -180,7 +180,7 @@ def read_facts(file: Path) -> RunFacts:
     try:
         text = read_text(file)
     except (OSError, UnicodeDecodeError):
-        raise InputError("expected the facts of a run", got="no such file", where=file) from None
+        raise InputError("There is no such file", where=file) from None
     return RunFacts.from_dict(parse_json(text, where=file), file)
 
 
@@ -245,7 +245,7 @@ def read_history(path: Path, most: int | None = None) -> list[dict[str, Any]]:
     try:
         text = read_text(path)
     except UnicodeDecodeError:
-        raise InputError("expected a history in UTF-8", where=path) from None
+        raise InputError("The history must be in UTF-8", where=path) from None
     epochs: list[dict[str, Any]] = []
     lines = [*enumerate(text[: text.rfind("\n") + 1].splitlines(), 1)]
     for number, line in lines if most is None else thin(lines, most):
@@ -256,21 +256,23 @@ def read_history(path: Path, most: int | None = None) -> list[dict[str, Any]]:
                 _check_group(name, group, epochs[-1].get("groups", {}).get(name, group) if epochs else group)
             epochs.append(entry)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
+            raise InputError(
+                f"Each line must be an epoch in JSON: {error!r}", where=f"{path}:{number}"
+            ) from None
     return epochs
 
 
 def _check_group(name: str, group: Mapping[str, Any], before: Mapping[str, Any]) -> None:
     """Raise unless the group's name can name files and its scores have the shape of the epoch before."""
     if not re.fullmatch(r"\w[\w-]*", name):
-        raise InputError("expected a group with a plain name", got=name)
+        raise InputError("Names of groups must be plain names", got=name)
     for key, hint in _KINDS.items():
         check_argument(key, group[key], hint, name)
     edges, ops = group["edges"], group["ops"]
     if (edges, ops) != (before["edges"], before["ops"]):
-        raise InputError("expected the edges and operations of the epoch before", where=name)
+        raise InputError("Edges and operations must be those of the epoch before", where=name)
     if [len(row) for row in group["scores"]] != [len(ops)] * len(edges):
-        raise InputError("expected a score for each candidate of each decision", where=name)
+        raise InputError("Each candidate of each decision must have a score", where=name)
 
 
 # Runs that differ only in their seeds, as one row: mean ± standard deviation.

@@ -241,7 +241,7 @@ def open_storage(sweep: Path) -> optuna.storages.BaseStorage:
     sweep.mkdir(parents=True, exist_ok=True)
     path = sweep / JOURNAL
     if path.is_symlink():
-        raise InputError("expected a file, and no link", where=path)
+        raise InputError("The path must be a file, not a link", where=path)
     check_file(path)
     lock = JournalFileOpenLock(str(path))  # a symlink lock that a kill leaves may be broken
     _cut_last_line(path, lock)
@@ -250,7 +250,7 @@ def open_storage(sweep: Path) -> optuna.storages.BaseStorage:
     except OSError:
         raise
     except Exception as error:  # Optuna does not validate the lines
-        raise InputError(f"expected a journal of Optuna: {error!r:.200}", where=path) from None
+        raise InputError(f"The file must be a journal of Optuna: {error!r:.200}", where=path) from None
     return storage
 
 
@@ -279,7 +279,9 @@ def trial_of(run: Path, pruner: optuna.pruners.BasePruner) -> optuna.Trial | Non
     study = optuna.load_study(study_name=STUDY, storage=open_storage(sweep), pruner=pruner)
     trials = study.get_trials(deepcopy=False)
     if number >= len(trials):
-        raise InputError(f"expected one of {len(trials)} trials", got=number, where=sweep / JOURNAL)
+        raise InputError(
+            f"`num` must be the number of one of {len(trials)} trials", got=number, where=sweep / JOURNAL
+        )
     return optuna.Trial(study, trials[number]._trial_id)
 
 

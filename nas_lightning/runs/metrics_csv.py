@@ -27,7 +27,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     try:
         return [{name: float(value) for name, value in row.items() if value} for row in _read(path)[1]]
     except ValueError as error:
-        raise InputError(f"expected a table of numbers: {error}", where=path) from None
+        raise InputError(f"Cannot read the table of numbers: {error}", where=path) from None
 
 
 class MetricsCSV(Logger):
@@ -125,12 +125,12 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines(), restval="")
         columns, rows = list(reader.fieldnames or []), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"expected a table of metrics: {error}", where=path) from None
+        raise InputError(f"Cannot read the table of metrics: {error}", where=path) from None
     if formulas := [name for name in columns if escape_formula(name) != name]:
-        raise InputError("expected names of metrics, and no formula", got=formulas[0], where=path)
+        raise InputError("Names of metrics must not be formulas", got=formulas[0], where=path)
     for number, row in enumerate(rows, 1):  # None: cells beyond the columns
         if not row.get("step", "").isdecimal() or None in row or not all(map(_is_number, row.values())):
-            expected = "expected a whole number `step`, and numbers in no more cells than there are columns"
+            expected = "`step` must be an integer, and each row must have a number per column at most"
             raise InputError(expected, got=list(row.values()), where=f"{path}, row {number}")
     return columns, rows
 

@@ -121,13 +121,13 @@ def read_record(run: Path) -> Record:
     """
     words, config, hydra = (_read(run / RECORD / name) for name in (_WORDS, _CONFIG, _HYDRA))
     if not isinstance(words or [], list) or not all(isinstance(word, str) for word in words or []):
-        raise InputError("expected a list of settings", got=words, where=run / RECORD / _WORDS)
+        raise InputError("The file must have a list of overrides", got=words, where=run / RECORD / _WORDS)
     for name, content in ((_CONFIG, config), (_HYDRA, hydra)):
         if not isinstance(content or {}, dict):
-            raise InputError("expected names and values", got=content, where=run / RECORD / name)
+            raise InputError("The file must have a mapping", got=content, where=run / RECORD / name)
     own = (hydra or {}).get("hydra") or {}
     if not isinstance(own, dict):
-        raise InputError("expected names and values", got=own, where=run / RECORD / _HYDRA)
+        raise InputError("The file must have a mapping", got=own, where=run / RECORD / _HYDRA)
     return Record(tuple(words or ()), config or {}, own)
 
 
@@ -137,7 +137,7 @@ def read_config_text(run: Path) -> str:
     try:
         return read_text(file, errors="replace")
     except OSError:
-        raise InputError(f"expected {RECORD}/{_CONFIG}, which the scripts write") from None
+        raise InputError(f"There is no {RECORD}/{_CONFIG}, which the commands write") from None
 
 
 def look_up(record: object, *names: str) -> Any:
@@ -159,11 +159,11 @@ def _read(file: Path) -> Any:
     except InputError:
         raise
     except RecursionError:
-        raise InputError("expected yaml that is not nested so deeply", where=file) from None
+        raise InputError("The yaml is nested too deeply", where=file) from None
     except (ValueError, yaml.YAMLError) as error:
-        raise InputError(f"expected yaml: {' '.join(str(error).split())}", where=file) from None
+        raise InputError(f"Cannot read the yaml: {' '.join(str(error).split())}", where=file) from None
     if len(list(islice(_values(content), MOST_VALUES))) == MOST_VALUES:
-        raise InputError(f"expected less than {MOST_VALUES:,} values", where=file)
+        raise InputError(f"There can be at most {MOST_VALUES:,} values", where=file)
     return content
 
 

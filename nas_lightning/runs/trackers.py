@@ -333,7 +333,9 @@ def _check_installed() -> None:
     try:
         import mlflow.tracking  # noqa: F401
     except ImportError as error:
-        raise InputError(f"expected MLflow (pip install mlflow): {error}", where="logger") from None
+        raise InputError(
+            f"logger=mlflow needs MLflow (pip install mlflow): {error}", where="logger"
+        ) from None
 
 
 @rank_zero_only
@@ -463,7 +465,7 @@ def _start_wandb(folder: Path, options: dict[str, Any]) -> Any:
         )
     except wandb.Error as error:  # no account, no connection
         raise InputError(
-            f"expected Weights & Biases, or WANDB_MODE=offline: {error}", where="logger"
+            f"Cannot start Weights & Biases; WANDB_MODE=offline needs no connection: {error}", where="logger"
         ) from None
     store_id(folder, _WANDB, str(run.id))
     store_address(folder, _WANDB, None if run.offline else run.url)

@@ -113,11 +113,9 @@ class LayeredBackbone(Backbone):
         super().__init__()
         if width < 1 or side < 1 or in_channels < 1:
             got = f"width={width}, side={side}, in_channels={in_channels}"
-            raise InputError("expected sizes of at least 1", got=got)
+            raise InputError("Sizes must be at least 1", got=got)
         if parametrization not in get_args(Parametrization):
-            expected = (
-                f"expected a parametrization ({near_match(parametrization, get_args(Parametrization))})"
-            )
+            expected = f"Unknown parametrization ({near_match(parametrization, get_args(Parametrization))})"
             raise InputError(expected, got=parametrization)
         self.side, self.ntk = side, parametrization == "ntk"
         sizes = [in_channels * side**2, *[width] * (len(activations) - 1)]
@@ -157,7 +155,7 @@ class LayeredBackbone(Backbone):
 # Spaces
 
 CELL = "layers"
-_EXPECTED = 'expected layers such as "relu|tanh+skip" or JSON {"activations": […], "skips": [0, 1, …]}'
+_EXPECTED = 'Layers must be like "relu|tanh+skip" or JSON {"activations": […], "skips": [0, 1, …]}'
 
 
 class ActivationSpace(SearchSpace):
@@ -176,10 +174,10 @@ class ActivationSpace(SearchSpace):
     def __init__(self, layers: Cells, activations: Sequence[str], skips: bool) -> None:
         for name in activations:
             if name not in ACTIVATIONS:
-                expected = f"expected an activation ({near_match(name, ACTIVATIONS)})"
+                expected = f"Unknown activation ({near_match(name, ACTIVATIONS)})"
                 raise InputError(expected, got=name, where="space.activations")
         if len(activations) < 2:
-            raise InputError("expected two or more activations", got=list(activations), where="space")
+            raise InputError("There must be at least two activations", got=list(activations), where="space")
         self.layers, self.activations = layers, tuple(activations)
         self.rows = tuple((layer,) for layer in range(1, layers))
         self.skip_rows = self.rows[1:] if skips else ()
@@ -241,7 +239,7 @@ class ActivationSpace(SearchSpace):
         """Return the genotype of these decisions; the inverse of `decisions`."""
         if len(activations) != len(self.rows) or len(skips) != len(self.rows) - 1:
             got = f"{len(activations)} and {len(skips)}"
-            raise InputError(f"expected {len(self.rows)} activations, one skip less", got=got)
+            raise InputError(f"There must be {len(self.rows)} activations, and one skip less", got=got)
         edges = [Edge(name, layer, layer + 1) for layer, name in enumerate(activations)]
         edges += [Edge(SKIP, layer, layer + 1) for layer, kept in enumerate(skips, 1) if kept]
         genotype = self.genotype_of({CELL: Cell(edges, inputs=1, output=[len(self.rows)])})
@@ -255,14 +253,14 @@ class ActivationSpace(SearchSpace):
         for (layer,) in self.rows:
             ops = [edge.op for edge in cell.into(layer) if edge.op != SKIP]
             if len(ops) != 1 or ops[0] not in self.activations:
-                expected = f"expected one of {', '.join(self.activations)} in layer {layer}"
+                expected = f"Layer {layer} must have one of {', '.join(self.activations)}"
                 raise InputError(expected, got=", ".join(ops) or "none")
         skips = [edge.target for edge in cell.edges if edge.op == SKIP]
         if len(set(skips)) < len(skips) or not set(skips) <= allowed:
-            raise InputError(f"expected skips round layers of {sorted(allowed) or 'none'}", got=skips)
+            raise InputError(f"Only layers {sorted(allowed) or 'none'} can have skips", got=skips)
         straight = all(edge.target == edge.source + 1 for edge in cell.edges)
         if not straight or (cell.inputs, cell.output) != (1, (len(self.rows),)):
-            raise InputError(f"expected a chain of {len(self.rows)} layers", got=cell)
+            raise InputError(f"The cell must be a chain of {len(self.rows)} layers", got=cell)
 
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
         activations, skips = self.decisions(genotype)

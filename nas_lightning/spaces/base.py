@@ -59,7 +59,7 @@ class SearchSpace(ABC):
         named = [p for p in signature(type(self)).parameters.values() if p.kind is not p.VAR_KEYWORD]
         missing = [p.name for p in named if p.name not in vars(self)]
         if missing:
-            raise TypeError(f"expected {type(self).__name__} to keep its argument as self.{missing[0]}")
+            raise TypeError(f"{type(self).__name__} must keep its argument as self.{missing[0]}")
         defaults = FrozenMap({p.name: p.default for p in named if p.default is not p.empty})
         values = FrozenMap({p.name: vars(self)[p.name] for p in named})
         changed = {name: value for name, value in values.items() if (name, value) not in defaults.items()}
@@ -125,7 +125,7 @@ class SearchSpace(ABC):
             weights[name] = torch.zeros(group.shape)
             for op, source, target in genotype[name].edges:
                 if (source, target) not in group.edges:
-                    raise InputError(f"expected an edge of the space's {name} cell", got=f"{source}→{target}")
+                    raise InputError(f"The edge must be one of the {name} cell", got=f"{source}→{target}")
                 row = group.edges.index((source, target))
                 weights[name][row, group.column(op, row)] += 1
         return weights
@@ -148,23 +148,23 @@ class SearchSpace(ABC):
     def check(self, genotype: Genotype) -> None:
         """Raise unless the genotype belongs to this space: by name, settings, and cells."""
         if genotype.space != self.name:
-            raise InputError(f"expected a genotype of the space {self.name!r}", got=genotype.space)
+            raise InputError(f"The genotype must be one of the space {self.name!r}", got=genotype.space)
         for name in sorted({*self.settings, *genotype.settings} - self.shown_by_cells):
             here, there = (settings.get(name, "default") for settings in (self.settings, genotype.settings))
             if here != there:
-                raise InputError(f"expected a genotype of {self.name} with {name}={here}", got=there)
+                raise InputError(f"The genotype of {self.name} must have {name}={here}", got=there)
         cells = {name for name, _ in genotype}
         if cells != set(self.cells):
-            raise InputError(f"expected the cells {', '.join(self.cells)}", got=", ".join(sorted(cells)))
+            raise InputError(f"The cells must be {', '.join(self.cells)}", got=", ".join(sorted(cells)))
 
     def check_scores(self, scores: Mapping[str, Tensor]) -> None:
         """Raise unless every decision has one finite score per candidate."""
         for name, group in self.groups.items():
             shape = tuple(scores[name].shape)
             if shape != group.shape:
-                raise ValueError(f"expected scores of shape {group.shape} for {name!r}, got {shape}")
+                raise ValueError(f"scores of {name!r} must have shape {group.shape}, got {shape}")
             if not bool(torch.isfinite(scores[name]).all()):
-                raise ValueError(f"expected finite scores for {name!r}, got {scores[name].tolist()}")
+                raise ValueError(f"scores of {name!r} must be finite, got {scores[name].tolist()}")
 
     # Limits on costs; see `spaces/constrained.py`
 
@@ -205,7 +205,7 @@ _MAX_REPEATS = 100_000  # consecutive draws without a new architecture, after wh
 def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
     """Draw `count` distinct architectures uniformly."""
     if count < 1:
-        raise InputError("expected at least one architecture", got=count, where="strategy.count")
+        raise InputError("There must be at least one architecture", got=count, where="strategy.count")
     distinct: dict[Genotype, None] = {}
     repeats = 0  # consecutive
     while len(distinct) < count:
@@ -213,7 +213,7 @@ def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) ->
         repeats = repeats + 1 if genotype in distinct else 0
         if repeats > _MAX_REPEATS:
             raise InputError(
-                f"expected at most as many architectures as the space has: found {len(distinct)}",
+                f"The space has too few architectures: found {len(distinct)}",
                 got=count,
                 where="strategy.count",
             )

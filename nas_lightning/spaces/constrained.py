@@ -328,13 +328,13 @@ def _rounded_up(value: float) -> str:
 
 def too_low_error(name: str, limit: float, least: float) -> InputError:
     """Return the error for a limit below the cost of the smallest network."""
-    expected = f"expected at least {_rounded_up(least)}, which the smallest network of the space has"
+    expected = f"`{name}` must be at least {_rounded_up(least)}, as the smallest network of the space has"
     return InputError(expected, got=_number(limit), where=f"limits.{name}")
 
 
 def incompatible_error(bounds: Bounds, nearest: Genotype) -> InputError:
     """Return the error for limits that no network satisfies together, with the nearest one found."""
-    expected = "expected limits that one network can satisfy together"
+    expected = "At least one network must satisfy all limits together"
     found = describe_costs(bounds.costs(nearest))
     got = f"{describe_costs(bounds.limits)}; the nearest network found has {found}"
     return InputError(f"{expected}, got {got}", where="limits")

@@ -42,7 +42,8 @@ Stem = Literal["cifar", "imagenet"]
 # The notation of DARTS' code, parsed without evaluating it
 
 _EXPECTED = (
-    "expected Genotype(normal=[('sep_conv_3x3', 0), …], normal_concat=[…], reduce=[…], reduce_concat=[…])"
+    "A genotype is "
+    "Genotype(normal=[('sep_conv_3x3', 0), …], normal_concat=[…], reduce=[…], reduce_concat=[…])"
 )
 
 
@@ -100,17 +101,17 @@ def read_cell(fields: Mapping[str, Any], kind: str, inputs: int) -> Cell:
     """Build a cell from two (operation, source) pairs per inner node, in the order of the nodes."""
     pairs = fields.get(kind)
     if not _is_list(pairs) or not pairs or len(pairs) % 2:
-        raise InputError(f"expected {kind!r}: two (operation, source) pairs for every inner node", got=pairs)
+        raise InputError(f"{kind!r} must have two (operation, source) pairs for every inner node", got=pairs)
     edges = [Edge(*_pair(pair, kind), target=inputs + index // 2) for index, pair in enumerate(pairs)]
     output = fields.get(f"{kind}_concat", range(inputs, inputs + len(pairs) // 2))
     if not _is_list(output):
-        raise InputError(f"expected '{kind}_concat' as a list of nodes", got=output)
+        raise InputError(f"'{kind}_concat' must be a list of nodes", got=output)
     return Cell(edges, inputs, output)
 
 
 def _pair(pair: Any, kind: str) -> tuple[str, int]:
     if not _is_list(pair) or len(pair) != 2 or not isinstance(pair[0], str):
-        raise InputError(f"expected an (operation, source) pair in {kind!r}", got=pair)
+        raise InputError(f"{kind!r} must have (operation, source) pairs", got=pair)
     return pair[0], pair[1]
 
 
@@ -121,14 +122,14 @@ def _is_list(value: Any) -> bool:
 def check_cell(kind: str, cell: Cell, inputs: int) -> None:
     """Raise unless the notation can express the cell: known operations, two edges into each inner node."""
     if cell.inputs != inputs:
-        raise InputError(f"expected {kind!r} with {inputs} input nodes", got=cell.inputs)
+        raise InputError(f"{kind!r} must have {inputs} input nodes", got=cell.inputs)
     for node in range(inputs, cell.nodes):
         edges = len(cell.into(node))
         if edges != 2:
-            raise InputError(f"expected {kind!r} with two edges into node {node}", got=edges)
+            raise InputError(f"{kind!r} must have two edges into node {node}", got=edges)
     for edge in cell.edges:
         if edge.op != NONE:
-            find_operation(edge.op, f"expected an operation in {kind!r}")
+            find_operation(edge.op, f"Unknown operation in {kind!r}")
 
 
 # Networks of DARTS' cells (section 3.1), searched or derived
@@ -203,7 +204,7 @@ class DartsBackbone(Backbone):
         super().__init__()
         if cells < 1 or channels < 2:
             raise InputError(
-                "expected at least 1 cell and 2 channels", got=f"cells={cells}, channels={channels}"
+                "There must be at least 1 cell and 2 channels", got=f"cells={cells}, channels={channels}"
             )
         if stem == "imagenet":
             self.stem: nn.ModuleList = imagenet_stem(in_channels, channels, norm)
@@ -213,7 +214,7 @@ class DartsBackbone(Backbone):
             conv = nn.Conv2d(in_channels, width, 3, stem_stride, padding=1, bias=False)
             self.stem = nn.ModuleList([nn.Sequential(conv, norm.outside_cells(width))])
         else:
-            raise InputError("expected the stem 'cifar' or 'imagenet'", got=stem)
+            raise InputError("`stem` must be 'cifar' or 'imagenet'", got=stem)
         self.auxiliary_second_norm = stem != "imagenet"
         self.auxiliary_at = 2 * cells // 3
         self.pooled, self.mixture_of = pooled, mixture_of
@@ -438,7 +439,7 @@ class DartsSpace(TwoCellSpace):
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
         for kind, cell in genotype:
             if set(cell.output) != set(self.inner):
-                raise InputError(f"expected {kind!r} to return all {len(self.inner)} inner nodes", got=cell)
+                raise InputError(f"{kind!r} must return all {len(self.inner)} inner nodes", got=cell)
         return super().one_hot(genotype)
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
@@ -510,7 +511,9 @@ def groups_of_edges(
     """Return the group of each kind of cell, with different candidates on each edge."""
     if set(edge_ops) != set(cells):
         raise InputError(
-            f"expected operations for {', '.join(cells)}", got=list(edge_ops), where="space.edge_ops"
+            f"`edge_ops` must have operations for {', '.join(cells)}",
+            got=list(edge_ops),
+            where="space.edge_ops",
         )
     return {
         kind: Group(group.rows, group.ops, own=tuple(map(operation_names, edge_ops[kind]))) for kind in cells

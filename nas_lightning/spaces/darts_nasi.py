@@ -64,7 +64,9 @@ class DartsNasi(TwoCellSpace):
     def __init__(self, nodes: InnerNodes = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes, ops)
         if NONE in self.ops or len(self.ops) < KEEP:
-            raise InputError("expected two operations or more, without none", got=self.ops, where="space.ops")
+            raise InputError(
+                "There must be at least two operations, without none", got=self.ops, where="space.ops"
+            )
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -108,13 +110,11 @@ class DartsNasi(TwoCellSpace):
         super().check(genotype)
         for kind, cell in genotype:
             if set(cell.output) != set(self.inner) or cell.nodes != self.inner.stop:
-                raise InputError(f"expected {kind!r} to return all {len(self.inner)} inner nodes", got=cell)
+                raise InputError(f"{kind!r} must return all {len(self.inner)} inner nodes", got=cell)
             for node in self.inner:
                 ops, sources, _ = zip(*cell.into(node), strict=True)
                 if len(set(sources)) != KEEP or ops not in combinations(self.ops, KEEP):
-                    expected = (
-                        f"expected two inputs for node {node} of {kind!r}, operations in the space's order"
-                    )
+                    expected = f"Node {node} of {kind!r} must have two inputs, in the order of the operations"
                     raise InputError(expected, got=f"{', '.join(ops)} of {sources}")
 
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:

@@ -61,7 +61,7 @@ class FixedNetwork(SearchSpace):
         return Genotype(self.name, {}, self.settings, {"network": self.title})
 
     def supernet(self, *, in_channels: int, num_classes: int, **size: Any) -> Supernet:
-        raise InputError("expected a space with something to search", got=self.name, where="space")
+        raise InputError("The space has nothing to search", got=self.name, where="space")
 
     def network(self, genotype: Genotype, *, in_channels: int, num_classes: int) -> Any:  # type: ignore[override]
         self.check(genotype)
@@ -80,7 +80,9 @@ class FixedNetwork(SearchSpace):
         if isinstance(text, Mapping):
             return self.genotype_from_dict(text)
         if text != self.notation(self.genotype):
-            raise InputError(f"expected {self.notation(self.genotype)}", got=text)
+            raise InputError(
+                f"The only architecture of the space is {self.notation(self.genotype)}", got=text
+            )
         return self.genotype
 
     def notation(self, genotype: Genotype) -> str:
@@ -111,7 +113,7 @@ class TimmNetwork(FixedNetwork):
         if ":" in name or not timm.is_model(name):  # nor one of a hub or a folder
             near = get_close_matches(name, timm.list_models(), 1)
             match = near_match(name, near) if near else "timm.list_models() lists the names"
-            raise InputError(f"expected a network of timm ({match})", got=name, where="network.name")
+            raise InputError(f"Unknown network of timm ({match})", got=name, where="network.name")
         _refuse_weight_files(args, ("pretrained", "checkpoint_path", "cache_dir", "file", "url"))
         super().__init__(name, args)
         self.pretrained = pretrained
@@ -123,7 +125,7 @@ class TimmNetwork(FixedNetwork):
         try:
             return timm.create_model(self.title, pretrained=self.pretrained, **{**sizes, **self.args})
         except Exception as error:  # the exception depends on the model family and on the download
-            expected = f"expected arguments that timm's {self.title} takes: {first_line(error)}"
+            expected = f"Cannot build {self.title} of timm with these arguments: {first_line(error)}"
             raise InputError(expected, got=self.args, where="network") from None
 
 
@@ -148,7 +150,7 @@ class TorchvisionNetwork(FixedNetwork):
         known = models.list_models(module=models)
         if name not in known:
             match = near_match(name, known)
-            raise InputError(f"expected a network of torchvision ({match})", got=name, where="network.name")
+            raise InputError(f"Unknown network of torchvision ({match})", got=name, where="network.name")
         _refuse_weight_files(args, ("weights",))
         super().__init__(name, args)
         self.pretrained = pretrained
@@ -161,7 +163,7 @@ class TorchvisionNetwork(FixedNetwork):
             if self.pretrained:
                 copy_matching_weights(self._get(weights="DEFAULT"), network)
         except Exception as error:  # the exception depends on the model family and on the download
-            expected = f"expected arguments that torchvision's {self.title} takes: {first_line(error)}"
+            expected = f"Cannot build {self.title} of torchvision with these arguments: {first_line(error)}"
             raise InputError(expected, got=self.args, where="network") from None
         return network
 
@@ -208,12 +210,14 @@ class CustomNetwork(FixedNetwork):
             network = builder(**{**sizes, **self.args})
         except Exception as error:  # any exception of the user's code
             reason = f"{type(error).__name__}: {first_line(error)}"
-            expected = f"expected arguments that {self.title} takes: {reason}"
+            expected = f"Cannot build {self.title} with these arguments: {reason}"
             raise InputError(expected, got={**sizes, **self.args}, where="network") from error
         if not isinstance(network, nn.Module):
             got = type(network).__name__
             raise InputError(
-                "expected a class or function that returns a torch.nn.Module", got=got, where="network.path"
+                "`network.path` must name a class or function that returns a torch.nn.Module",
+                got=got,
+                where="network.path",
             )
         return network
 
@@ -237,7 +241,7 @@ def check_allowed(wanted: Iterable[str], allowed: Iterable[str | Builder]) -> No
     known = {register_builder(target) for target in allowed}
     for name in wanted:
         if name not in known:
-            expected = "expected a network that you allow: modules=[…] with its class, or its dotted name"
+            expected = "A custom network must be allowed: pass modules=[…] with its class or its dotted name"
             raise InputError(expected, got=name)
 
 
@@ -255,10 +259,10 @@ def import_builder(path: str) -> Builder:
     try:
         builder: Builder = getattr(import_module(module), name)
     except Exception as error:  # any exception of the user's module
-        expected = f"expected a class or function that can be imported: {first_line(error)}"
+        expected = f"Cannot import the class or function: {first_line(error)}"
         raise InputError(expected, got=path, where="network.path") from None
     if not callable(builder):
-        raise InputError("expected a class or function", got=path, where="network.path")
+        raise InputError("`network.path` must name a class or function", got=path, where="network.path")
     return builder
 
 
@@ -274,7 +278,7 @@ def check_callable(network: nn.Module) -> None:
     >>> check_callable(N())
     Traceback (most recent call last):
         ...
-    nas_lightning.errors.InputError: expected a network of images alone, forward(x), got 'forward()' (in N)
+    nas_lightning.errors.InputError: The network must take images alone, forward(x), got 'forward()' (in N)
     """
     check_not_lazy(network)
     try:
@@ -286,23 +290,21 @@ def check_callable(network: nn.Module) -> None:
     except TypeError:
         got = f"forward{str(signature).partition(' ->')[0]}"
         raise InputError(
-            "expected a network of images alone, forward(x)", got=got, where=type(network).__name__
+            "The network must take images alone, forward(x)", got=got, where=type(network).__name__
         ) from None
 
 
 def check_not_lazy(network: nn.Module) -> None:
     """Raise if a lazy layer has no shape yet."""
     if any(is_lazy(parameter) for parameter in network.parameters()):
-        raise InputError(
-            "expected a network that has seen images, so that lazy layers have shapes: network(x)"
-        )
+        raise InputError("Lazy layers have no shapes yet: call network(x) first")
 
 
 def _refuse_weight_files(args: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for key in args:
         if key.startswith(names):
             where = f"network.args.{key}"
-            raise InputError("expected network.pretrained=true or pretrained=FILE for weights", where=where)
+            raise InputError("Pass either network.pretrained=true or pretrained=FILE", where=where)
 
 
 def first_line(error: Exception) -> str:

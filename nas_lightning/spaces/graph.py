@@ -394,7 +394,7 @@ class _Run:
 def check_partial(channels: int, partial: int) -> None:
     """Raise unless `partial` divides the channels."""
     if channels % partial:
-        raise InputError(f"expected partial to divide the cell's {channels} channels", got=partial)
+        raise InputError(f"`partial` must divide the {channels} channels of the cell", got=partial)
 
 
 def _add(total: Tensor | None, x: Tensor, weight: Tensor | None) -> Tensor:

@@ -42,11 +42,13 @@ class Group:
     def __post_init__(self) -> None:
         for ops in {self.ops, *self.own}:
             if len(set(ops)) != len(ops) or not real_ops(ops):
-                raise InputError("expected distinct operations, one other than none", got=list(ops))
+                raise InputError(
+                    "Operations must be distinct, with at least one other than none", got=list(ops)
+                )
         if self.own and len(self.own) != len(self.rows):
-            raise InputError(f"expected operations for {len(self.rows)} edges", got=len(self.own))
+            raise InputError(f"There must be operations for {len(self.rows)} edges", got=len(self.own))
         if len(set(map(len, self.own))) > 1:
-            raise InputError("expected as many operations on every edge", got=list(map(len, self.own)))
+            raise InputError("Every edge must have equally many operations", got=list(map(len, self.own)))
         for op in dict.fromkeys(op for ops in self.own for op in ops):
             find_name(op, self.ops)
 
@@ -82,21 +84,21 @@ class Group:
         """(source, target) of each row; raises if the rows are nodes."""
         if not self.on_edges:
             raise InputError(
-                "expected a space that chooses operations on edges, such as darts", where="space"
+                "This needs a space that chooses operations on edges, such as darts", where="space"
             )
         return tuple((row[0], row[1]) for row in self.rows)
 
     def column(self, op: str, row: int | None = None) -> int:
         """Return the column of an operation by its name, in one row or in all rows."""
         if row is None and self.own:
-            raise InputError("expected a space whose edges have the same operations", where="space")
+            raise InputError("This needs a space whose edges have the same operations", where="space")
         return find_name(op, self.ops if row is None else self.candidates[row])
 
 
 def find_name(op: str, ops: Sequence[str]) -> int:
     """Return the index of an operation, or raise with the nearest name."""
     if op not in ops:
-        raise InputError(f"expected an operation of the space ({near_match(op, ops)})", got=op)
+        raise InputError(f"The operation must be one of the space ({near_match(op, ops)})", got=op)
     return ops.index(op)
 
 

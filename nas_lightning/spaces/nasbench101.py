@@ -74,12 +74,12 @@ def module_of(matrix: Sequence[Sequence[int]], ops: Sequence[str], candidates: S
     if not square or any(
         v not in (0, 1) or (v and j <= i) for i, r in enumerate(rows) for j, v in enumerate(r)
     ):
-        raise InputError("expected an upper-triangular matrix of 0 and 1", got=list(map(list, rows)))
+        raise InputError("The matrix must be upper-triangular, of 0 and 1", got=list(map(list, rows)))
     if len(ops) != size - 2:
-        raise InputError(f"expected {size - 2} operations for {size} vertices", got=list(ops))
+        raise InputError(f"There must be {size - 2} operations for {size} vertices", got=list(ops))
     for op in ops:
         if op not in candidates:
-            raise InputError(f"expected an operation of the space ({near_match(op, candidates)})", got=op)
+            raise InputError(f"The operation must be one of the space ({near_match(op, candidates)})", got=op)
     return Module(rows, tuple(ops))
 
 
@@ -95,7 +95,7 @@ def prune(module: Module) -> Module:
             before.add(vertex)
     kept = sorted(after & before)
     if kept[:1] != [0] or kept[-1:] != [last]:
-        raise InputError("expected a path from the input to the output", got="none")
+        raise InputError("There must be a path from the input to the output")
     rows = tuple(tuple(matrix[i][j] for j in kept) for i in kept)
     return Module(rows, tuple(module.ops[vertex - 1] for vertex in kept[1:-1]))
 
@@ -103,9 +103,9 @@ def prune(module: Module) -> Module:
 def check_size(module: Module) -> None:
     """Raise unless the pruned module is small enough for the benchmark."""
     if len(module.matrix) > MOST_VERTICES:
-        raise InputError(f"expected at most {MOST_VERTICES} vertices", got=len(module.matrix))
+        raise InputError(f"There can be at most {MOST_VERTICES} vertices", got=len(module.matrix))
     if module.edges > MOST_EDGES:
-        raise InputError(f"expected at most {MOST_EDGES} edges", got=module.edges)
+        raise InputError(f"There can be at most {MOST_EDGES} edges", got=module.edges)
 
 
 def to_cell(module: Module) -> Cell:
@@ -123,18 +123,20 @@ def to_cell(module: Module) -> Cell:
 def from_cell(cell: Cell, candidates: Sequence[str] = OPS) -> Module:
     """Return the module of a genotype's cell, including vertices that pruning would remove."""
     if cell.inputs != 1:
-        raise InputError("expected a cell with one input", got=cell.inputs)
+        raise InputError("The cell must have one input", got=cell.inputs)
     last = cell.nodes
     matrix = [[0] * (last + 1) for _ in range(last + 1)]
     ops = []
     for vertex in range(1, last):
         chosen = {edge.op for edge in cell.into(vertex)}
         if len(chosen) != 1:
-            raise InputError(f"expected one operation on all edges into vertex {vertex}", got=sorted(chosen))
+            raise InputError(
+                f"All edges into vertex {vertex} must have the same operation", got=sorted(chosen)
+            )
         ops.append(chosen.pop())
     for _, source, target in cell.edges:
         if matrix[source][target]:
-            raise InputError("expected each edge once", got=f"{source}→{target}")
+            raise InputError("Edges must be distinct", got=f"{source}→{target}")
         matrix[source][target] = 1
     for vertex in cell.output:
         matrix[vertex][last] = 1
@@ -389,7 +391,7 @@ class ModuleBackbone(Backbone):
         super().__init__()
         widest = sum(row[-1] for row in module.matrix[1:])
         if cells < 1 or channels < max(1, widest):
-            expected = f"expected at least 1 cell and {max(1, widest)} channels"
+            expected = f"There must be at least 1 cell and {max(1, widest)} channels"
             raise InputError(expected, got=f"cells={cells}, channels={channels}")
         self.stem = conv_norm_relu(in_channels, channels, 3, norm.outside_cells(channels))
         self.widths = [channels * 2**stack for stack in range(STACKS) for _ in range(cells)]
@@ -411,7 +413,9 @@ class ModuleBackbone(Backbone):
 
 # Spaces
 
-_EXPECTED = 'expected "0110…:input,conv3x3-bn-relu,…,output" or JSON {"matrix": [[0, 1, …], …], "ops": […]}'
+_EXPECTED = (
+    'The module must be "0110…:input,conv3x3-bn-relu,…,output" or JSON {"matrix": [[0, 1, …], …], "ops": […]}'
+)
 
 
 class ModuleSpace(SearchSpace):
@@ -426,7 +430,7 @@ class ModuleSpace(SearchSpace):
     def __init__(self, ops: Sequence[str] = OPS) -> None:
         self.ops = operation_names(ops)
         if NONE in self.ops:
-            raise InputError("expected operations of vertices without none", got=self.ops, where="space.ops")
+            raise InputError("Operations of vertices cannot include none", got=self.ops, where="space.ops")
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -488,10 +492,10 @@ def read_module(text: str | Mapping[str, Any], candidates: Sequence[str] = OPS) 
 
 def _check_names(genotype: Genotype) -> None:
     if genotype.space != GENOTYPES:
-        raise InputError(f"expected a genotype of the space {GENOTYPES!r}", got=genotype.space)
+        raise InputError(f"The genotype must be one of the space {GENOTYPES!r}", got=genotype.space)
     names = [name for name, _ in genotype]
     if names != ["cell"]:
-        raise InputError("expected one cell with the name 'cell'", got=", ".join(names))
+        raise InputError("The genotype must have one cell with the name 'cell'", got=", ".join(names))
 
 
 def _compact(text: str) -> tuple[list[list[int]], list[str]]:
@@ -566,5 +570,5 @@ class NasBench101(ModuleSpace):
 
 def _no_supernet() -> NoReturn:
     raise InputError(
-        "expected a space with a supernet, such as nasbench1shot1_s1", got="nasbench101", where="space"
+        "This needs a space with a supernet, such as nasbench1shot1_s1", got="nasbench101", where="space"
     )

@@ -121,7 +121,7 @@ class ChoiceBackbone(Backbone):
         super().__init__()
         if cells < 1 or channels < 1:
             raise InputError(
-                "expected at least 1 cell and 1 channel", got=f"cells={cells}, channels={channels}"
+                "There must be at least 1 cell and 1 channel", got=f"cells={cells}, channels={channels}"
             )
         self.stem = conv_norm_relu(in_channels, channels, 3, norm.outside_cells(channels))
         self.per_stack, self.cells = cells, nn.ModuleList()
@@ -204,7 +204,7 @@ class NasBench1Shot1(ModuleSpace):
         matrix = from_cell(genotype["cell"], self.ops).matrix
         parents = tuple(sum(row[vertex] for row in matrix) for vertex in range(1, len(matrix)))
         if parents != self.parents:
-            expected = f"expected blocks and output with {', '.join(map(str, self.parents))} parents"
+            expected = f"Blocks and output must have {', '.join(map(str, self.parents))} parents"
             raise InputError(expected, got=", ".join(map(str, parents)))
 
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:

@@ -112,10 +112,12 @@ class NasBench201(SearchSpace):
         cell = genotype["cell"]
         ends = tuple((edge.source, edge.target) for edge in cell.edges)
         if (ends, cell.inputs, cell.output) != (EDGES, 1, (NODES - 1,)):
-            raise InputError("expected one operation on each of the cell's six edges", got=genotype)
+            raise InputError("Each of the six edges of the cell must have one operation", got=genotype)
         for op in genotype.ops:
             if op not in self.ops:
-                raise InputError(f"expected an operation of the space ({near_match(op, self.ops)})", got=op)
+                raise InputError(
+                    f"The operation must be one of the space ({near_match(op, self.ops)})", got=op
+                )
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         """Choose the operation with the largest score on every edge, `none` included."""
@@ -145,7 +147,7 @@ class NasBench201(SearchSpace):
         """Read an architecture string `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`, or our JSON."""
         if isinstance(text, str) and not text.lstrip().startswith("{"):
             return self._parse_string(text)
-        expected = "expected an architecture string |op~0|+|op~0|op~1|+|op~0|op~1|op~2| or JSON"
+        expected = "The architecture must be |op~0|+|op~0|op~1|+|op~0|op~1|op~2| or JSON"
         data = parse_json(text, expected) if isinstance(text, str) else text
         if not isinstance(data, Mapping):
             raise InputError(expected, got=data)
@@ -156,7 +158,7 @@ class NasBench201(SearchSpace):
     def _parse_string(self, text: str) -> Genotype:
         ops = re.findall(r"([^|~+]+)~", text)
         if len(ops) != len(EDGES) or self._render(ops) != text.strip():
-            raise InputError("expected |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", got=text)
+            raise InputError("The architecture must be |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", got=text)
         genotype = self._genotype(ops)
         self.check(genotype)
         return genotype

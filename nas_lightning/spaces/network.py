@@ -195,7 +195,7 @@ class Network(nn.Module):
     def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of the network and of its auxiliary head."""
         if self.auxiliary is None:
-            raise RuntimeError("expected a network with an auxiliary head: build it with auxiliary=True")
+            raise RuntimeError("the network has no auxiliary head: build it with auxiliary=True")
         for index, features in enumerate(self.backbone.cells_outputs(channels_last(x))):
             if index == self.backbone.auxiliary_at:
                 auxiliary = self.auxiliary(features)
@@ -233,7 +233,7 @@ def list_last(items: Iterator[Tensor]) -> Tensor:
 def check_outputs(count: int) -> None:
     """Raise unless the count is positive."""
     if count < 1:
-        raise InputError("expected at least one output", got=count)
+        raise InputError("There must be at least one output", got=count)
 
 
 NetworkFactory = Callable[[Genotype], nn.Module]

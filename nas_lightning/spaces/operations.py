@@ -271,13 +271,13 @@ def add_operation(target: str | OpFactory, name: str | None = None, kind: OpKind
     dotted = f"{function.__module__}.{function.__qualname__}"
     taken = _OPERATIONS.get(name or dotted)
     if taken is not None and taken.target != dotted:  # notebooks define the same class again
-        raise InputError(f"expected another name than that of {taken.target}", got=taken.name)
+        raise InputError(f"The name is already that of {taken.target}", got=taken.name)
     added = Operation(name or dotted, build, kind or _kind_of(build, dotted), dotted)
     _OPERATIONS[added.name] = added
     return added
 
 
-def find_operation(name: str, expected: str = "expected an operation") -> Operation:
+def find_operation(name: str, expected: str = "Unknown operation") -> Operation:
     """Return the registered operation of that name, without importing anything.
 
     Args:
@@ -309,10 +309,12 @@ def operation_names(ops: Iterable[str | OpFactory]) -> tuple[str, ...]:
     ('none', 'skip_connect', 'max_pool_3x3')
     """
     if isinstance(ops, str) or not isinstance(ops, Iterable):
-        raise InputError("expected a list of operations", got=ops, where="space.ops")
+        raise InputError("`ops` must be a list of operations", got=ops, where="space.ops")
     names = tuple(op if isinstance(op, str) and is_operation(op) else add_operation(op).name for op in ops)
     if not names or len({*names}) < len(names):
-        raise InputError("expected distinct operations, one other than none", got=[*names], where="space.ops")
+        raise InputError(
+            "`ops` must be distinct, with at least one other than none", got=[*names], where="space.ops"
+        )
     return names
 
 
@@ -341,7 +343,7 @@ def _kind_of(build: OpFactory, dotted: str) -> OpKind:
         with torch.device("meta"):  # draws no random numbers
             module = build(16, 1, Norm(affine=False))
     except TypeError as error:
-        expected = f"expected an operation with the arguments (channels, stride, norm): {error}"
+        expected = f"An operation must take the arguments (channels, stride, norm): {error}"
         raise InputError(expected, got=dotted) from None
     if isinstance(module, nn.Identity):
         return "skip"
@@ -356,12 +358,10 @@ def _import(target: str) -> OpFactory:
     try:
         build = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"expected an operation that can be imported: {error}", got=target, where="space.ops"
-        ) from None
+        raise InputError(f"Cannot import the operation: {error}", got=target, where="space.ops") from None
     if not callable(build):
         raise InputError(
-            "expected a class or function that builds an operation", got=target, where="space.ops"
+            "An operation must be a class or function that builds a module", got=target, where="space.ops"
         )
     return build
 

@@ -55,19 +55,19 @@ def make_space(
     named = settings.get("ops", ())
     for op in named if isinstance(named, (list, tuple)) else ():  # the space checks other types
         if not isinstance(op, str) or not is_operation(op):
-            raise InputError("expected operations that are known (your own: operations=[…])", got=op)
+            raise InputError("Unknown operation; pass custom operations as operations=[…]", got=op)
     if space is None:
         space_class, defaults = find_space(name, folders)
     elif name in (space.name, f"{space.__module__}.{space.__qualname__}"):
         space_class, defaults = space, {}
     else:
-        raise InputError(f"expected the space {name!r}", got=space.name, where="space")
+        raise InputError(f"The space must be {name!r}", got=space.name, where="space")
     try:
         built = space_class(**{**defaults, **settings})
     except InputError:
         raise
     except (TypeError, ValueError) as error:
-        raise InputError(f"expected the settings that {name} takes: {error}", got=dict(settings)) from None
+        raise InputError(f"Invalid settings of {name}: {error}", got=dict(settings)) from None
     check_allowed(built.modules, modules)
     return built
 
@@ -88,7 +88,9 @@ def find_option(name: str, folders: Iterable[str | Path] = ()) -> str:
     for option, (target, _) in options.items():
         if _import(option, target).name == name:
             return option
-    expected = f"expected a space ({near_match(name, options)}; your own: folders=[…] or space=its class)"
+    expected = (
+        f"Unknown space ({near_match(name, options)}; for a custom space pass folders=[…] or space=its class)"
+    )
     raise InputError(expected, got=name)
 
 
@@ -110,7 +112,7 @@ def _import(option: str, target: str) -> type[SearchSpace]:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         where = f"{option}.yaml"
-        raise InputError(f"expected a class that can be imported: {error}", got=target, where=where) from None
+        raise InputError(f"Cannot import the class: {error}", got=target, where=where) from None
     if not (isinstance(found, type) and issubclass(found, SearchSpace)):
-        raise InputError("expected a search space", got=target, where=f"{option}.yaml")
+        raise InputError("`_target_` must be a search space", got=target, where=f"{option}.yaml")
     return found

@@ -30,7 +30,7 @@ from nas_lightning.validation import DISTINCT, PositiveInt, Share, checked, entr
 STAGES = ("stage1", "stage2", "stage3")
 Stage = tuple[int, int]  # width and depth
 Candidates = Annotated[Sequence[PositiveInt], entries(1), DISTINCT]
-_EXPECTED = "expected width×depth of three stages, such as 4x2|4x1|6x3, or JSON"
+_EXPECTED = "The architecture must be width×depth of three stages, such as 4x2|4x1|6x3, or JSON"
 
 
 class ResNet(SearchSpace):
@@ -103,7 +103,7 @@ class ResNet(SearchSpace):
     def of(self, stages: Sequence[Stage]) -> Genotype:
         """Return the genotype of these widths and depths; the inverse of `stages`."""
         if len(stages) != len(STAGES):
-            raise InputError(f"expected {len(STAGES)} stages", got=len(stages))
+            raise InputError(f"There must be {len(STAGES)} stages", got=len(stages))
         genotype = self.genotype_of({name: _chain(*s) for name, s in zip(STAGES, stages, strict=True)})
         self.check(genotype)
         return genotype
@@ -113,10 +113,10 @@ class ResNet(SearchSpace):
         for name in STAGES:
             width, depth = _stage(genotype[name])
             if width not in self.widths or depth not in self.depths:
-                expected = f"expected a width of {self.widths} and a depth of {self.depths} in {name}"
+                expected = f"{name} must have a width of {self.widths} and a depth of {self.depths}"
                 raise InputError(expected, got=f"{width}x{depth}")
             if genotype[name] != _chain(width, depth):
-                raise InputError(f"expected a chain of {depth} blocks in {name}", got=genotype[name])
+                raise InputError(f"{name} must be a chain of {depth} blocks", got=genotype[name])
 
     def sample(self, generator: torch.Generator) -> Genotype:
         return self.of([(choose(self.widths, generator), choose(self.depths, generator)) for _ in STAGES])
@@ -148,7 +148,7 @@ class ResNet(SearchSpace):
 
 
 def _no_supernet() -> NoReturn:
-    raise InputError("expected a space with a supernet, such as darts", got="resnet", where="space")
+    raise InputError("This needs a space with a supernet, such as darts", got="resnet", where="space")
 
 
 def _chain(width: int, depth: int) -> Cell:

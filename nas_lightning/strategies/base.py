@@ -43,18 +43,18 @@ def check_callbacks(trainer: pl.Trainer) -> None:
     for callback in callbacks:
         for kind in type(callback).__mro__:
             if kind.__name__ in INSTEAD:
-                expected = f"expected no {kind.__name__} in a search, because {INSTEAD[kind.__name__]}"
+                expected = f"A search cannot use {kind.__name__}, because {INSTEAD[kind.__name__]}"
                 raise InputError(expected, where="callbacks")
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
     """Raise an `InputError` for trainer options that need automatic optimization."""
     if trainer.gradient_clip_val is not None:
-        expected = f"expected clip={trainer.gradient_clip_val} of the strategy instead"
+        expected = f"Pass clip={trainer.gradient_clip_val} to the strategy instead"
         raise InputError(expected, where="Trainer.gradient_clip_val")
     if trainer.accumulate_grad_batches != 1:
         count = trainer.accumulate_grad_batches
-        expected = f"expected accumulate_grad_batches={count} of the strategy instead"
+        expected = f"Pass accumulate_grad_batches={count} to the strategy instead"
         raise InputError(expected, where="Trainer.accumulate_grad_batches")
 
 
@@ -125,7 +125,7 @@ class Strategy(pl.LightningModule, ABC):
     def check_length(self, epochs: int | None) -> None:
         """Raise an `InputError` if this many epochs find nothing; None or negative: unlimited."""
         if self.needs_steps and epochs == 0:
-            raise InputError("expected at least one epoch or round", got=0, where="trainer.max_epochs")
+            raise InputError("A search needs at least one epoch or round", got=0, where="trainer.max_epochs")
 
     def front(self) -> Front | None:
         """Return the Pareto front if there are several objectives; `derive` returns its architectures."""
@@ -146,7 +146,7 @@ class Strategy(pl.LightningModule, ABC):
     def on_fit_start(self) -> None:
         precision = self.trainer.precision
         if precision not in PRECISIONS:  # float16 needs a loss scaling that wraps one backward pass
-            expected = f"expected a precision of {', '.join(PRECISIONS)}"
+            expected = f"`precision` must be one of {', '.join(PRECISIONS)}"
             raise InputError(expected, got=precision, where="trainer.precision")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -156,10 +156,10 @@ class Strategy(pl.LightningModule, ABC):
         widen(self)
         stamp = checkpoint.get(_STAMP)
         if stamp is None:
-            raise InputError("expected a checkpoint of a search", got="one without a search's stamp")
+            raise InputError("The checkpoint is not that of a search")
         for key, expected in self._identity().items():
             if stamp.get(key) != expected:
-                raise InputError(f"expected a checkpoint whose {key} is {expected}", got=stamp.get(key))
+                raise InputError(f"The {key} of the checkpoint must be {expected}", got=stamp.get(key))
         self.generator.set_state(stamp["generator"])
 
     def _identity(self) -> dict[str, Any]:

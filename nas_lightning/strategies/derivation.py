@@ -38,11 +38,13 @@ class Derivation(ABC):
         """Raise an `InputError` unless the strategy trains a supernet with operations on edges."""
         if not isinstance(strategy, SupernetStrategy):
             raise InputError(
-                "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
+                "This derivation needs a strategy that trains a supernet",
+                got=type(strategy).__name__,
+                where="derivation",
             )
         if not all(group.on_edges for group in strategy.space.groups.values()):
             raise InputError(
-                "expected a space that chooses operations on edges",
+                "This derivation needs a space that chooses operations on edges",
                 got=strategy.space.name,
                 where="derivation",
             )

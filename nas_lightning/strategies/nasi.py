@@ -208,7 +208,7 @@ class Nasi(Strategy):
         norm = squared_norm(G).sqrt()
         if not bool(torch.isfinite(norm)):
             raise InputError(
-                "expected a finite gradient of the trace", got=float(norm), where=type(self).__name__
+                "The gradient of the trace must be finite", got=float(norm), where=type(self).__name__
             )
         torch.maximum(self.largest, norm, out=self.largest)
         self.trace_sum += values["trace"]

@@ -152,7 +152,7 @@ class SupernetStrategy(Strategy):
         super().__init__(space, seed)
         if compile and not self.compilable:
             reason = f"{type(self).__name__} computes other operations in every step"
-            raise InputError(f"expected compile=false, because {reason}", got=True, where="strategy.compile")
+            raise InputError(f"`compile` must be false, because {reason}", got=True, where="strategy.compile")
         self.automatic_optimization = False
         self.supernet = supernet
         classes = supernet.head.out_features
@@ -301,7 +301,7 @@ class SupernetStrategy(Strategy):
             scores.log(self, side)
         loss = self.train_scores.loss.compute()
         if not torch.isfinite(loss):
-            expected = f"expected a finite loss in epoch {self.current_epoch}: lower the learning rate"
+            expected = f"The loss is not finite in epoch {self.current_epoch}: lower the learning rate"
             raise InputError(expected, got=float(loss), where="strategy.lr")
         self.log_dict(dict(self.epoch_metrics()))
         for name, weights in self.scores().items():

@@ -66,6 +66,8 @@ class Study(ABC):
         unknown = [parameter.name for parameter in named if parameter.name not in PARTS]
         if unknown:
             raise InputError(
-                f"expected parts of {', '.join(PARTS)}", got=unknown[0], where=f"{cls.__name__}.run"
+                f"A parameter of `run` must be one of {', '.join(PARTS)}",
+                got=unknown[0],
+                where=f"{cls.__name__}.run",
             )
         return {parameter.name: parameter.default is parameter.empty for parameter in named}

@@ -68,7 +68,7 @@ class Defense(Study):
     ) -> None:
         for name in attacks:
             if name not in settings:
-                expected = f"expected one of the attacks ({near_match(name, settings)})"
+                expected = f"Unknown attack ({near_match(name, settings)})"
                 raise InputError(expected, got=name, where="study.attacks")
             settings[name].check()
         self.attacks = {name: settings[name] for name in attacks}
@@ -90,7 +90,7 @@ class Defense(Study):
             check_images(found, data.data)
             members = list(found.members)
             if len(members) < 2:
-                raise InputError("expected an ensemble of several networks", got=1, where="study.ensemble")
+                raise InputError("The ensemble must have several networks", got=1, where="study.ensemble")
         else:
             genotypes = draw_genotypes(space, self.count, self.seed)
             networks = train_networks(

@@ -74,7 +74,7 @@ class Devices(Study):
     >>> Devices(table="latency.csv", known=["phone"], chosen_on=["board"], unseen=["phone"])
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected devices in one part only, got 'phone' (in study)
+    nas_lightning.errors.InputError: Devices must be in one part only, got 'phone' (in study)
     """
 
     @checked
@@ -92,9 +92,11 @@ class Devices(Study):
         seed: Seed = 0,
     ) -> None:
         if shared := {*known} & {*chosen_on} | {*known} & {*unseen} | {*chosen_on} & {*unseen}:
-            raise InputError("expected devices in one part only", got=sorted(shared)[0], where="study")
+            raise InputError("Devices must be in one part only", got=sorted(shared)[0], where="study")
         if max(measured) > candidates:
-            raise InputError("expected at least as many", got=candidates, where="study.candidates")
+            raise InputError(
+                "`candidates` must be at least `judged`", got=candidates, where="study.candidates"
+            )
         self.table, self.known, self.chosen_on = table, list(known), list(chosen_on)
         self.unseen, self.measured, self.draws = list(unseen), list(measured), draws
         self.candidates, self.cells, self.seed = candidates, cells, seed
@@ -203,6 +205,6 @@ def _macs(
 
 def _draw(names: Sequence[str], count: int, seed: int, space: SearchSpace) -> list[Genotype]:
     if count > len(names):
-        raise InputError(f"expected at most the table's {len(names)} cells", got=count, where="study")
+        raise InputError(f"The table has only {len(names)} cells", got=count, where="study")
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
     return [space.parse(names[row]) for row in order[:count].tolist()]

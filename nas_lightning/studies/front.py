@@ -207,7 +207,9 @@ def count_by_table(
     macs_of = [float(cost(network(cell), image).macs) for cell in follow(counted, "networks")]
     table = fit_costs(space, counted, [{"macs": macs} for macs in macs_of])
     if not table.exact:
-        raise InputError("expected multiply-adds that add up over operations", got=space.name, where="space")
+        raise InputError(
+            "Multiply-adds must add up over operations, as in nasbench201", got=space.name, where="space"
+        )
     macs = table.costs["macs"]
     hot = ({name: matrix.double() for name, matrix in space.one_hot(cell).items()} for cell in cells)
     return np.array([float(macs.of(weights)) for weights in hot])
@@ -268,7 +270,7 @@ class Front(ParallelStudy):
     >>> Front(tables={"cifar10": "t.csv"}, chosen_on=["phone"], unseen=["phone"], reference={"cifar10": 20.0})
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected devices in one part only, got 'phone' (in study)
+    nas_lightning.errors.InputError: Devices must be in one part only, got 'phone' (in study)
     """
 
     tables: Mapping[str, str] | None = None
@@ -289,15 +291,17 @@ class Front(ParallelStudy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if shared := {*self.chosen_on} & {*self.unseen}:
-            raise InputError("expected devices in one part only", got=sorted(shared)[0], where="study")
+            raise InputError("Devices must be in one part only", got=sorted(shared)[0], where="study")
         if not self.tables:
-            raise InputError("expected tables of latencies: {cifar10:…}", got="none", where="study.tables")
+            raise InputError(
+                "`tables` must have tables of latencies: {cifar10:…}", got="none", where="study.tables"
+            )
         for name in self.tables:
             if name not in self.reference:
                 where = f"study.reference.{name}"
-                raise InputError("expected an error for each table", got="none", where=where)
+                raise InputError("Each table needs an error", got="none", where=where)
         if self.together > len(named_metrics(self.metrics)):
-            expected = f"expected at most the {len(named_metrics(self.metrics))} metrics"
+            expected = f"There are only {len(named_metrics(self.metrics))} metrics"
             raise InputError(expected, got=self.together, where="study.together")
 
     def run(
@@ -333,7 +337,7 @@ class Front(ParallelStudy):
         drawn = round(0.95 * cells) if self.candidates is None else self.candidates
         for name, number, most in (("cells", cells, count), ("candidates", drawn, cells)):
             if number > most:
-                raise InputError(f"expected at most {most:,}", got=number, where=f"study.{name}")
+                raise InputError(f"`{name}` must be at most {most:,}", got=number, where=f"study.{name}")
         order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
         scored = order[:cells].tolist()
         generators = [np.random.default_rng(self.seed + number) for number in range(self.draws)]
@@ -373,7 +377,9 @@ class Front(ParallelStudy):
                 column = np.array([ms.get(space.notation(cell), np.nan) for cell in cells])
                 found[name, device] = bench = Bench(column, errors, self.reference[name])
                 if not bench.true_volume:
-                    expected = f"expected cells faster than the slowest with errors below {bench.reference:g}"
+                    expected = (
+                        f"There must be cells faster than the slowest with errors below {bench.reference:g}"
+                    )
                     raise InputError(expected, got=f"none on {device}", where=f"study.reference.{name}")
         return found
 

@@ -62,7 +62,7 @@ class Latency(Study):
     >>> Latency(networks=10, judged=8)
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected at most 7, so that 3 are left, got 8 (in study.judged)
+    nas_lightning.errors.InputError: `judged` must be at most 7, so that 3 are left, got 8 (in study.judged)
     """
 
     @checked
@@ -80,7 +80,7 @@ class Latency(Study):
         seed: Seed = 0,
     ) -> None:
         if judged > networks - LEAST:
-            expected = f"expected at most {networks - LEAST}, so that {LEAST} are left"
+            expected = f"`judged` must be at most {networks - LEAST}, so that {LEAST} are left"
             raise InputError(expected, got=judged, where="study.judged")
         self.networks, self.judged, self.conditions = networks, judged, Conditions(runtime, threads, clock)
         self.rounds, self.least_ms, self.seed = rounds, least_ms, seed

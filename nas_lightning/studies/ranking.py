@@ -90,7 +90,7 @@ class Ranking(EstimatedStudy):
         super().__post_init__()
         if BASELINE not in self.metrics:
             where = "study.metrics"
-            raise InputError(f"expected {BASELINE} among the metrics", got=list(self.metrics), where=where)
+            raise InputError(f"The metrics must include {BASELINE}", got=list(self.metrics), where=where)
 
     def run(
         self,
@@ -113,7 +113,9 @@ class Ranking(EstimatedStudy):
         write_scores(folder / "scores" / f"{space.name}.csv", own)
         spaces = {space.name: own} | {path.stem: file for path, file in zip(others, files, strict=True)}
         if len(spaces) <= len(files):
-            raise InputError("expected files of different spaces", got=[*spaces], where="study.others")
+            raise InputError(
+                "The files must be those of different spaces", got=[*spaces], where="study.others"
+            )
         known = {target: accuracies[target], **accuracies}
         count = min(self.agreement, self.cells)
         second = second_scores(pool, setting, count) if count else {}
@@ -250,15 +252,15 @@ def write_scores(path: Path, columns: Mapping[str, Values]) -> None:
 def read_scores(path: Path, metrics: Mapping[str, Metric]) -> dict[str, Values]:
     """Read such a file; raise `InputError` if a metric or the accuracies are missing."""
     if path.suffix not in READERS or not path.is_file():
-        raise InputError("expected a file of scores written by study=ranking", got=path, where="study.others")
+        raise InputError("The file must be one that study=ranking wrote", got=path, where="study.others")
     columns = READERS[path.suffix](path)
     for name in (*metrics, VALUE):
         if name not in columns:
-            raise InputError(f"expected a column {name}", got=", ".join(columns), where=path)
+            raise InputError(f"There must be a column {name}", got=", ".join(columns), where=path)
     try:
         return {name: np.array([float(entry) for entry in columns[name]]) for name in (*metrics, VALUE)}
     except ValueError as error:
-        raise InputError(f"expected numbers: {error}", where=path) from None
+        raise InputError(f"The file must contain numbers: {error}", where=path) from None
 
 
 # Whether a ranking finds better networks: its pick of a pool against the largest network and a random one.

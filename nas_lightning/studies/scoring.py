@@ -183,9 +183,7 @@ def check_metrics(names: Sequence[str], metrics: Mapping[str, Metric]) -> None:
     """Raise `InputError` for a name that is not among the metrics."""
     for name in names:
         if name not in metrics:
-            raise InputError(
-                f"expected one of the metrics ({near_match(name, metrics)})", got=name, where="study"
-            )
+            raise InputError(f"Unknown metric ({near_match(name, metrics)})", got=name, where="study")
 
 
 def draw_genotypes(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
@@ -206,7 +204,7 @@ def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) ->
     main = accuracies[benchmark.dataset]
     if main.min() == main.max():
         got = f"{main[0]:g} of all {len(main)}"
-        raise InputError(f"expected architectures that differ in {benchmark.dataset}", got=got, where="study")
+        raise InputError(f"The architectures must differ in {benchmark.dataset}", got=got, where="study")
     return accuracies
 
 

@@ -116,7 +116,7 @@ def train_once(module: M, train: Callable[[M], nn.Module], path: Path, name: str
         module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # torch raises many kinds of errors for a damaged file
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(f"expected the weights of {name}: {reason:.200}", where=path) from None
+        raise InputError(f"Cannot read the weights of {name}: {reason:.200}", where=path) from None
     return module.eval()
 
 

@@ -88,7 +88,7 @@ class Transfer(ScoredStudy):
     ) -> Findings:
         """Score the architectures on one batch, choose by each data set, and look up all accuracies."""
         if len(benchmark.datasets) < 2:
-            expected = "expected a table of accuracies on several data sets"
+            expected = "The table must have accuracies on several data sets"
             raise InputError(expected, got=", ".join(benchmark.datasets), where="benchmark.path")
         genotypes, accuracies = self.draw_known(benchmark, space)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)

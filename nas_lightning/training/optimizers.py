@@ -82,7 +82,7 @@ def scale_lr(trainer: pl.Trainer, lr: float, reference: int | None) -> float:
         return lr
     data: Any = trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
     if not isinstance(data, (ImageData, ExternalData)):
-        expected = "expected images as an ImageData with lr_batch, or as ExternalData"
+        expected = "The data must be an ImageData with lr_batch, or ExternalData"
         raise InputError(expected, got=type(data).__name__, where="fit")
     images = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
     scaled = lr_of_batch(lr, images, reference)
@@ -119,7 +119,7 @@ def build_optimizer(
 
     known = [str(name) for name in list_optimizers()]
     if opt not in known:
-        raise InputError(f"expected an optimizer of timm ({near_match(opt, known)})", got=opt)
+        raise InputError(f"`opt` must be an optimizer of timm ({near_match(opt, known)})", got=opt)
     # a list, since timm would exempt a module's biases and norms from weight decay
     listed: list[Any] = list(params)
     return create_optimizer_v2(
@@ -170,10 +170,10 @@ def build_scheduler(
     0.013
     """
     if (lr_decay is None) == (schedule == "exponential"):
-        expected = "expected lr_decay with schedule=exponential, such as 0.97, and only with it"
+        expected = "`lr_decay`, such as 0.97, and schedule=exponential need each other"
         raise InputError(expected, got=f"schedule={schedule}, lr_decay={lr_decay}")
     if schedule == "linear_tail" and (lr_min or warmup_lr is not None):
-        expected = "expected lr_min=0 and warmup_lr=null with schedule=linear_tail"
+        expected = "schedule=linear_tail needs lr_min=0 and warmup_lr=null"
         raise InputError(expected, got=f"lr_min={lr_min}, warmup_lr={warmup_lr}")
     _check_warmup(schedule, epochs, warmup_epochs)
     lr = optimizer.param_groups[0]["lr"]
@@ -181,7 +181,7 @@ def build_scheduler(
         warmup_lr = lr / (warmup_epochs + 1)
     for name, rate in (("lr_min", lr_min), ("warmup_lr", warmup_lr)):
         if rate > lr:
-            raise InputError(f"expected {name} of at most the learning rate {lr}", got=rate)
+            raise InputError(f"`{name}` must be at most the learning rate {lr}", got=rate)
     return Scheduler(optimizer, schedule, epochs, lr_min, warmup_epochs, warmup_lr, lr_decay)
 
 
@@ -189,7 +189,7 @@ def _check_warmup(schedule: Schedule, epochs: int, warmup_epochs: int) -> None:
     tail = TAIL if schedule == "linear_tail" else 0
     if warmup_epochs + tail >= epochs:
         last = f" and the {tail} last ones" if tail else ""
-        expected = f"expected fewer warm-up epochs{last} than the {epochs} of the run"
+        expected = f"The warm-up epochs{last} must be fewer than the {epochs} of the run"
         raise InputError(expected, got=warmup_epochs)
 
 

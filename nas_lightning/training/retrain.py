@@ -92,13 +92,13 @@ def check_logits(logits: Tensor, images: int, num_classes: int, task: Task, *, r
     >>> check_logits(torch.zeros(2, 3), 2, 4, MULTI_CLASS)
     Traceback (most recent call last):
         ...
-    nas_lightning.errors.InputError: expected logits (2, 4), got (2, 3) (in network)
+    nas_lightning.errors.InputError: Logits must have shape (2, 4), got (2, 3) (in network)
     """
     if tuple(logits.shape[:2]) != (images, num_classes) or logits.dim() != (4 if task.dense else 2):
-        expected = f"expected logits ({images}, {num_classes}{', h, w' * task.dense})"
+        expected = f"Logits must have shape ({images}, {num_classes}{', h, w' * task.dense})"
         raise InputError(expected, got=tuple(logits.shape), where="network")
     if read and task.of_classes and num_classes > 1 and _are_probabilities(logits.detach().float()):
-        expected = "expected logits: leave the last softmax out"
+        expected = "The network must return logits: remove its last softmax"
         raise InputError(expected, got="probabilities", where="network")
 
 
@@ -140,12 +140,12 @@ def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: 
         raise
     except Exception as error:  # networks raise all kinds for images of the wrong size
         line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        expected = f"expected a network for images of {image}: {type(error).__name__}: {line}"
+        expected = f"The network fails on images of {image}: {type(error).__name__}: {line}"
         raise InputError(expected, where="network") from error
     finally:
         network.train(training)
     if tuple(logits.shape[:2]) != (2, num_classes):
-        expected = f"expected logits of shape {(2, num_classes)} for two images and {num_classes} classes"
+        expected = f"Logits must have shape {(2, num_classes)} for two images and {num_classes} classes"
         raise InputError(expected, got=tuple(logits.shape), where="network")
 
 
@@ -192,7 +192,7 @@ def build_mixing(mixup: NonNegativeFloat, cutmix: NonNegativeFloat, num_classes:
 
     def mix_batch(x: Tensor, y: Tensor) -> list[Tensor]:
         if len(x) % 2:
-            raise InputError("expected an even dataset.batch_size to mix images", got=len(x))
+            raise InputError("`dataset.batch_size` must be even to mix images", got=len(x))
         return list(mix(x.clone(), y))  # timm mixes in place, and a loader may reuse the batch
 
     return mix_batch
@@ -208,7 +208,7 @@ def choose_norm(own: float | None, trainers: float | None) -> float | None:
     (5.0, 1.0, None)
     """
     if own is not None and trainers not in (None, own):
-        expected = f"expected clip={trainers} or clip=None of Retrain"
+        expected = f"`clip` of Retrain must be {trainers} or None"
         raise InputError(expected, got=f"Trainer(gradient_clip_val={trainers})", where="Retrain.clip")
     return trainers if own is None else own
 
@@ -221,7 +221,7 @@ def prepare_pruning(trainer: pl.Trainer, network: nn.Module, *, is_averaged: boo
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     if any(isinstance(callback, ModelPruning) for callback in callbacks):
         if is_averaged:
-            raise InputError("expected ema_decay=None beside ModelPruning", where="Retrain.ema_decay")
+            raise InputError("`ema_decay` must be None with ModelPruning", where="Retrain.ema_decay")
         network.to(memory_format=torch.contiguous_format)
 
 

@@ -161,7 +161,7 @@ def epochs_of(trainer: pl.Trainer, accumulate: int = 1, behind: int | None = Non
     behind = trainer.current_epoch if behind is None else behind
     limits = [*_by_epochs(trainer), *_by_steps(trainer, behind, accumulate), *_by_time(trainer, behind)]
     if not limits:
-        expected = "expected an end of the run: max_epochs, max_steps or max_time"
+        expected = "The run needs an end: pass max_epochs, max_steps, or max_time"
         raise InputError(expected, got=trainer.max_epochs, where="trainer.max_epochs")
     return limits[0] if limits == [trainer.max_epochs] else max(behind + 1, min(limits))
 

@@ -127,13 +127,13 @@ def read_records(path: Path) -> dict[str, Any]:
     try:
         records = parse_json(read_text(path), where=path)
     except UnicodeDecodeError:
-        raise InputError("expected JSON in UTF-8", where=path) from None
+        raise InputError("The file must be JSON in UTF-8", where=path) from None
     if not isinstance(records, dict):
-        raise InputError("expected records by name", got=records, where=path)
+        raise InputError("Each line must be a mapping", got=records, where=path)
     return records
 
 
-def parse_json(text: str, expected: str = "expected JSON", where: object = None) -> Any:
+def parse_json(text: str, expected: str = "The text must be JSON", where: object = None) -> Any:
     """Parse JSON; raise an `InputError` for any mistake."""
     try:
         return json.loads(text)
@@ -149,10 +149,10 @@ def check_contents(folder: str | Path) -> None:
     for place, names, files in os.walk(inside):
         for path in (Path(place, name) for name in (*names, *files)):
             if path.is_symlink() and not _leads_into(path, inside):
-                raise InputError("expected a folder without links to elsewhere", got=str(path))
+                raise InputError("The folder must not have links to elsewhere", got=str(path))
         for path in (Path(place, name) for name in files):
             if _is_special(path):
-                raise InputError("expected a folder without pipes and devices", got=str(path))
+                raise InputError("The folder must not have pipes or devices", got=str(path))
 
 
 def _leads_into(link: Path, folder: Path) -> bool:
@@ -170,9 +170,9 @@ def _is_special(path: Path) -> bool:
 def check_file(path: Path) -> None:
     """Raise for pipes, devices, and files of gigabytes."""
     if _is_special(path):
-        raise InputError("expected a file, and no pipe or device", where=path)
+        raise InputError("The path must be a file, not a pipe or device", where=path)
     if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
-        raise InputError(f"expected a file of at most {MOST_BYTES:,} bytes", got=f"{size:,}", where=path)
+        raise InputError(f"The file must have at most {MOST_BYTES:,} bytes", got=f"{size:,}", where=path)
 
 
 def read_text(path: Path, errors: str = "strict") -> str:
@@ -181,7 +181,7 @@ def read_text(path: Path, errors: str = "strict") -> str:
     >>> read_text(Path("/dev/zero"))
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected a file, and no pipe or device (in /dev/zero)
+    nas_lightning.errors.InputError: The path must be a file, not a pipe or device (in /dev/zero)
     """
     check_file(path)
     return path.read_text(encoding="utf-8", errors=errors)
@@ -244,7 +244,7 @@ def _hold(file: Path, place: Path, seconds: float = 0.0) -> Iterator[None]:
         if error.errno in (errno.ENOLCK, errno.ENOTSUP):  # some file systems that machines share
             _log.warning("%s cannot be locked (%s): let only one process write there", place, error.strerror)
         elif error.errno == errno.ELOOP:
-            raise InputError("expected no link in the place of the lock", where=file) from None
+            raise InputError("The lock file must not be a link", where=file) from None
         else:
             raise
     try:

@@ -136,7 +136,7 @@ def test_a_job_that_is_told_to_end_saves_and_goes_on_to_the_same(tmp_path, slurm
 
 
 def test_a_signal_that_there_is_not(tmp_path):
-    with pytest.raises(InputError, match="expected the name of a signal, got 'SIGUSR'"):
+    with pytest.raises(InputError, match="`requeue_signal` must be the name of a signal, got 'SIGUSR'"):
         SignalCheckpoint(tmp_path / "last.ckpt", "SIGUSR")
 
 

@@ -207,7 +207,7 @@ def last_checkpoint(folder):
 def test_no_checkpoint_of_infinite_weights(tmp_path, tiny, trainer, value):
     """The 14th step is in the third epoch: the checkpoint of the second stays."""
     run = trainer(tmp_path, 4, DivergenceGuard(monitor="train_accuracy"), Poison(13, value))
-    with pytest.raises(InputError, match=r"^expected finite weights: lower the learning rate.*epoch 2, step"):
+    with pytest.raises(InputError, match=r"^Weights must be finite: lower the learning rate.*epoch 2, step"):
         run.fit(tiny())
     kept = last_checkpoint(tmp_path)
     assert kept["epoch"] == 1
@@ -227,7 +227,7 @@ def test_a_loss_that_is_not_finite(tmp_path, tiny, trainer):
         def on_train_epoch_end(self, trainer, pl_module):
             pl_module.log("train_loss", torch.tensor(float("inf")))
 
-    with pytest.raises(InputError, match=r"expected a finite train_loss: .* got inf"):
+    with pytest.raises(InputError, match=r"`train_loss` must be finite: .* got inf"):
         trainer(tmp_path, 2, Exploding(), DivergenceGuard()).fit(tiny())
 
 

@@ -177,7 +177,7 @@ def test_a_batch_and_inputs_as_functions(images):
 @pytest.mark.parametrize(
     ("monitor", "reason"),
     [
-        (NTKMonitor(attribute="network.0"), "expected logits"),  # images come out
+        (NTKMonitor(attribute="network.0"), "ogits must"),  # images come out
         (NTKMonitor(attribute="nowhere"), "no attribute 'nowhere'"),
         (NTKMonitor(batch=(torch.zeros(1, 3, 8, 8), torch.zeros(1, dtype=torch.long))), "two samples"),
         (NTKMonitor(inputs=lambda batch: batch["test"]), "test"),
@@ -347,10 +347,14 @@ MEASURED = {
 }
 NOT_MEASURED = {
     "adversaries": (Adversaries, PAIRS, "attribute=… says what is measured"),
-    "a loss": (OfLoss, PAIRS, "expected a network of images alone, forward(x)"),
-    "a list of dicts": (ListOfDicts, Made(named), "expected batches of (inputs, labels)"),
-    "images alone": (Alone, Made(lambda index: X[index]), "expected batches of (inputs, labels)"),
-    "numbers": (Numbers, Made(lambda index: (X[index], X[index].mean())), "expected class labels"),
+    "a loss": (OfLoss, PAIRS, "The network must take images alone, forward(x)"),
+    "a list of dicts": (ListOfDicts, Made(named), "Batches must be (inputs, labels), or a mapping of them"),
+    "images alone": (
+        Alone,
+        Made(lambda index: X[index]),
+        "Batches must be (inputs, labels), or a mapping of them",
+    ),
+    "numbers": (Numbers, Made(lambda index: (X[index], X[index].mean())), "Class labels must be integers"),
     "training alone": (Trainable, PAIRS, "this one only trains"),
     "nothing to train": (Nothing, PAIRS, "parameters to train"),
 }
@@ -454,7 +458,7 @@ def test_refused_before_the_search():
     space = NasBench201()
     supernet = space.supernet(in_channels=1, num_classes=3, channels=2, cells=1)
     data = SearchData(Fake(shape=(1, 8, 8), num_classes=3, train_size=16, test_size=4, batch_size=4))
-    with pytest.raises(InputError, match="expected a strategy that scores operations, got 'RandomWS'"):
+    with pytest.raises(InputError, match="The strategy must score operations, got 'RandomWS'"):
         fit(RandomWS(space, supernet, data), ConvergenceRate())
     space = Mlp(layers=3)
     with pytest.raises(InputError, match="skips and convolutions on edges"):
@@ -463,7 +467,7 @@ def test_refused_before_the_search():
 
 # The ranking callback says what a plain computation says, and refuses what it cannot rank.
 
-REFUSED = "expected a one-shot strategy with architecture parameters that is fitted with SearchData"
+REFUSED = "This callback needs a one-shot strategy with architecture parameters, fitted with SearchData"
 
 
 @pytest.fixture
@@ -559,7 +563,7 @@ def test_other_data_is_refused(fit_of_ranking, data, supernet, refusal):
     darts = Darts(NasBench201(), supernet)
     message = refusal(lambda: fit_of_ranking(darts, 1, SharedWeightRanking(), search_data=Other()))
     assert message.startswith(
-        "expected a one-shot strategy with architecture parameters that is fitted with SearchData"
+        "This callback needs a one-shot strategy with architecture parameters, fitted with SearchData"
     )
 
 
@@ -602,5 +606,5 @@ def test_a_broken_line_is_named(tmp_path, refusal, line):
     file = tmp_path / "history.jsonl"
     file.write_text(f'{{"epoch": 0}}\n{line}\n')
     message = refusal(read_history, file)
-    assert message.startswith("expected an epoch in JSON")
+    assert message.startswith("Each line must be an epoch in JSON")
     assert message.endswith("history.jsonl:2)")

@@ -98,7 +98,7 @@ def test_backend_is_not_installed(backend, package, command, monkeypatch):
     for argv in ((*TINY_SEARCH, "strategy=hnas"), (*TINY_SEARCH, "strategy=random")):
         code, _, err = command("search", *argv, f"strategy.backend={backend}", "run=a")
         assert (code, len(err.splitlines())) == (1, 1)
-        assert f"expected the package {package} (pip install {package}), got '{backend}'" in err
+        assert f"This backend needs the package {package} (pip install {package}), got '{backend}'" in err
 
 
 def test_unknown_backend(command):

@@ -142,7 +142,7 @@ def test_monte_carlo_drop_path_and_ensemble_of_runs(tmp_path, command):
 
     code, _, err = command("train", "dataset=digits", "ensemble=runs", members)
     assert code == 1
-    assert "expected images as the members were trained on" in err
+    assert "The members were trained on images with" in err
 
 
 POOL = ("ensemble=nes_rs", "ensemble.space=nasbench201", "dataset.val_fraction=0.25")
@@ -219,15 +219,15 @@ def test_failed_start_writes_no_pool(tmp_path, command):
 
 
 INVALID = [
-    (POOL[:2], "expected held-out images to select members on, such as dataset.val_fraction=0.1, got 0.0"),
+    (POOL[:2], "Selecting members needs held-out images, such as dataset.val_fraction=0.1, got 0.0"),
     ((POOL[0], *POOL[2:]), "`ensemble.space` needs a value"),
     ((*POOL, "ensemble.space=nasbensh201"), "did you mean 'nasbench201'?"),
-    ((*POOL, "ensemble.pool=2"), "expected pool of at least 3, the size, got 2 (in ensemble.pool)"),
+    ((*POOL, "ensemble.pool=2"), "`pool` must be at least `size`, which is 3, got 2 (in ensemble.pool)"),
     ((*POOL, "ensemble.size=1"), "`size` must be at least 2, got 1 (in ensemble.size)"),
-    ((*POOL, "ensemble.space=two_layer", "ensemble.pool=1000"), "expected fewer architectures"),
+    ((*POOL, "ensemble.space=two_layer", "ensemble.pool=1000"), "does not have so many architectures"),
     ((*POOL, "genotype=nasbench201_best"), "this ensemble draws its architectures"),
-    (("ensemble=all", "genotype=nasbench201_best"), "expected a file of several architectures"),
-    (("ensemble=all",), "expected a file of several architectures"),
+    (("ensemble=all", "genotype=nasbench201_best"), "ensemble=all needs a file of several architectures"),
+    (("ensemble=all",), "ensemble=all needs a file of several architectures"),
     (("ensemble=all", "genotype=file", "genotype.path=cells.json", "genotype.index=1"), "no genotype.index"),
     (("ensemble=deep",), "Choose an architecture"),
     (("ensemble=deep", "ensemble.count=1", "genotype=nasbench201_best"), "`count` must be at least 2"),
@@ -235,7 +235,10 @@ INVALID = [
         ("ensemble=mc_drop_path", "ensemble.rate=0", "genotype=nasbench201_best"),
         "`rate` must be greater than 0",
     ),
-    (("ensemble=runs", "ensemble.runs=[nowhere]"), "expected a run of nas-train, or a sweep, got 'nowhere'"),
+    (
+        ("ensemble=runs", "ensemble.runs=[nowhere]"),
+        "The path must be a run of nas-train or a sweep, got 'nowhere'",
+    ),
     (("ensemble=runs",), "`ensemble.runs` needs a value"),
     (("ensemble=al",), "Did you mean `all`?"),
 ]

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError
-from nas_lightning.genotype import read_genotypes
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies.black_box.base import BlackBox
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK, TINY_SEARCH
@@ -69,7 +67,7 @@ INVALID = {  # found when the job starts
     "+trainer.max_epoch=1": "Did you mean 'max_epochs'?",
     "+supernet.stem=cifar": "Unknown argument `stem` of supernet",
     "+callbacks.mine.threshold=1": "`callbacks.mine` needs a `_target_`",
-    "+callbacks.mine._target_=no.such.Class": "expected a class that can be imported",
+    "+callbacks.mine._target_=no.such.Class": "Cannot import the class",
     "+callbacks.mine._target_=os.getcwd": "`os.getcwd` must be a pytorch_lightning Callback",
     "+logger.mine._target_=os.getcwd": "`os.getcwd` must be a pytorch_lightning Logger",
     "seed=abc": "`seed` must be a valid integer, got 'abc' (in seed)",
@@ -112,9 +110,12 @@ def test_internal_error_has_a_traceback(command, monkeypatch):
 TRAINING = {
     (): "Choose an architecture: genotype=file genotype.path=",
     ("genotype=darts_v3",): "Did you mean `darts_v2`?",
-    ("genotype=darts_v2", "trainer.accelerator=cpu", "trainer.sync_batchnorm=true"): "expected GPUs",
+    ("genotype=darts_v2", "trainer.accelerator=cpu", "trainer.sync_batchnorm=true"): "need GPUs",
     ("genotype=file",): "`genotype.path` needs a value",
-    ("genotype=file", "genotype.path=nowhere"): "expected a run's folder or a genotype file, got 'nowhere'",
+    (
+        "genotype=file",
+        "genotype.path=nowhere",
+    ): "`genotype.path` must be the folder of a run or a genotype file, got 'nowhere'",
     ("genotype=nasbench201_best", "network.chanels=4"): "Did you mean `network.channels`?",
     ("genotype=nasbench201_best", "network.stem=cifar"): "Unknown argument `stem` of network",
     ("genotype=nasbench201_best", "network.channels=wide"): "(in network.channels)",
@@ -144,12 +145,12 @@ def test_supernet_size_without_supernet(error_of):
 
 GOOD = {"space": "nasbench201", "cells": {}}
 FILES = [
-    ("", "expected JSON"),
-    ("{", "expected JSON"),
-    ("[]", "expected a genotype"),
+    ("", "must be JSON"),
+    ("{", "must be JSON"),
+    ("[]", "genotype must"),
     ('{"genotypes": []}', "at least one genotype"),
     ('{"genotypes": 3}', "at least one genotype"),
-    ('{"space": "nasbench201"}', "expected a genotype"),
+    ('{"space": "nasbench201"}', "genotype must"),
     (json.dumps(GOOD), "at least one cell"),
     (
         json.dumps({**GOOD, "cells": {"cell": {"edges": [["a", 0, 1]], "inputs": 1, "output": [1]}}}),
@@ -161,19 +162,17 @@ FILES = [
     ),
     (
         json.dumps({**GOOD, "cells": {"cell": {"edges": [["a", 2, 1]], "inputs": 1, "output": [1]}}}),
-        "an edge",
+        "n edge",
     ),
-    ("\0\1\2", "expected JSON"),
+    ("\0\1\2", "must be JSON"),
 ]
 
 
-def test_damaged_genotype_files(tmp_path):
-    file = tmp_path / "genotype.json"
-    for text, message in FILES:
-        file.write_text(text)
-        for path in (file, tmp_path):
-            with pytest.raises(InputError, match=message):
-                read_genotypes(path)
+def test_damaged_genotype_files(error_of, tmp_path):
+    for number, (text, message) in enumerate(FILES):
+        (tmp_path / "genotype.json").write_text(text)
+        path = "genotype.json" if number % 2 else "."  # the file, or its folder
+        assert message in error_of("train", *TRAIN, "genotype=file", f"genotype.path={path}")
 
 
 def test_invalid_genotype_index(error_of, runs):
@@ -187,7 +186,7 @@ def test_errors_of_image_folders(error_of, tmp_path, images):
     assert "dataset.root=" in error_of("search", *folder)
     assert "no such file" in error_of("search", *folder, "dataset.root=missing")
     (tmp_path / "empty").mkdir()
-    assert "expected images" in error_of("search", *folder, "dataset.root=empty")
+    assert "images" in error_of("search", *folder, "dataset.root=empty")
     (tmp_path / "single").mkdir()
     (images / "cat").rename(tmp_path / "single" / "cat")
     assert "at least 2 classes" in error_of("search", *folder, "dataset.root=single")
@@ -323,10 +322,13 @@ def test_closed_pipe_prints_no_traceback():
 
 CELLS = [CELL, CELL.replace("none", "avg_pool_3x3"), CELL.replace("none", "nor_conv_1x1")]
 DEVICES = {
-    "no cell": ("genotype,phone\n", "expected distinct architectures, at least one, got 0"),
-    "a cell without its latency": (f"genotype,phone\n{CELL},1.5\n{CELLS[1]}\n", "expected 2 values, got 1"),
+    "no cell": ("genotype,phone\n", "There must be at least one architecture"),
+    "a cell without its latency": (
+        f"genotype,phone\n{CELL},1.5\n{CELLS[1]}\n",
+        "The row must have 2 values, got 1",
+    ),
     "cut short": ("genotype,phone\n" + "".join(f"{cell},1.5\n" for cell in CELLS)[:-20], "row 3"),
-    "too few": (f"genotype,phone\n{CELL},1.5\n", "expected 3 measured networks or more, got 1"),
+    "too few": (f"genotype,phone\n{CELL},1.5\n", "There must be at least 3 measured networks, got 1"),
 }
 
 
@@ -350,7 +352,7 @@ def test_search_does_not_overwrite_an_unrelated_file(error_of, tmp_path, monkeyp
     (tmp_path / "notes.txt").write_text("my notes")
     argv = (f"strategy={strategy}", "strategy.images=4", *limits)
     line = error_of("search", *SEARCH, *argv, "strategy.pool=notes.txt", "run=bad")
-    assert "expected a pool's CSV file, or none yet" in line
+    assert "The file exists and is not the CSV file of a pool" in line
     assert not (tmp_path / "bad").exists()
 
 

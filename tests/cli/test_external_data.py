@@ -103,7 +103,7 @@ def test_segmentation_from_search_to_report(command, tmp_path):
     assert "members are selected by probabilities of, got 'segmentation'" in outcome.err
     outcome = command("search", *SIZES, "dataset=fake", "task=regression", "strategy=darts")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "expected your own data" in outcome.err
+    assert "This task needs your own data (dataset=mine), since" in outcome.err
 
 
 CUSTOM_TASK = """# Mine
@@ -148,9 +148,9 @@ def test_custom_task(command, tmp_path):
 def test_invalid_settings(with_data):
     outcome = with_data("search", "mine", *SIZES, "strategy=darts", "search_data.augment_valid=true")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "expected false for external data" in outcome.err
+    assert "`augment_valid` must be false for external data" in outcome.err
     outcome = with_data("search", "mine", *SIZES, "strategy=darts", "+search_data.batch_size=4")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "expected data whose batch_size can be set" in outcome.err
+    assert "`batch_size` can be set for data sets, or for a data module with that attribute" in outcome.err
     outcome = with_data("search", "mine", *SIZES, "dataset.color=red")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)

@@ -122,8 +122,8 @@ def test_frozen_backbone(runs, command, epochs):
 
 
 INVALID = [
-    (("pretrained=searched",), "expected the folder of a run of nas-train, or its model.safetensors"),
-    (("pretrained=nowhere",), "expected the folder of a run of nas-train"),
+    (("pretrained=searched",), "The path must be the folder of a run of nas-train, or its model.safetensors"),
+    (("pretrained=nowhere",), "The path must be the folder of a run of nas-train, or its"),
     (
         ("pretrained=trained", "genotype=darts_v2"),
         "Choose one architecture, got pretrained=… and genotype=…",
@@ -132,7 +132,7 @@ INVALID = [
         ("pretrained=trained", "dataset.shape=[3,8,8]"),
         "as `pretrained` has, got 3",
     ),
-    (("pretrained=trained", "network.channels=8"), "expected the same network"),
+    (("pretrained=trained", "network.channels=8"), "The network must be the same"),
     (("pretrained=trained", "network.chanels=8"), "Did you mean `network.channels`?"),
     (("pretrained=trained", "callbacks.frozen.epochs=-1"), "callbacks.frozen.epochs"),
 ]

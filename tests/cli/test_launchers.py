@@ -55,5 +55,5 @@ def test_dask_is_not_installed(command, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
     code, _, err = command("search", *SEEDS, "launcher=dask", "run=sweep")
     assert code == 1
-    assert err == "error: expected Dask (pip install distributed) (in launcher)\n"
+    assert err == "error: launcher=dask needs Dask (pip install distributed) (in launcher)\n"
     assert not [*tmp_path.iterdir()]

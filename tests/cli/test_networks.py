@@ -83,7 +83,10 @@ def test_custom_networks_have_to_be_named(tmp_path, command, my_nets):
     assert (code, err) == (0, "")
     assert f"nas_lightning.load('{tmp_path / 'a'}', modules=['my_nets.Net'])" in out
     assert "modules=[my_nets.Net]" in out
-    assert "expected a network that you allow" in command("train", *QUICK, "pretrained=a", "run=b").err
+    assert (
+        "A custom network must be allowed: pass modules=[…] with its class or its dotted name"
+        in command("train", *QUICK, "pretrained=a", "run=b").err
+    )
     assert command("train", *QUICK, "pretrained=a", "modules=[my_nets.Net]", "run=b").code == 0
     message = "names a custom module: `network.path` is 'my_nets.Net'"
     assert message in command("train", "resume=a").err
@@ -98,7 +101,10 @@ def test_ensemble_of_found_and_custom_networks(tmp_path, command, my_nets):
     code, _, err = command("train", *QUICK, *runs, "modules=[my_nets.Net]", "run=c")
     assert (code, err) == (0, "")
     assert summary_of(tmp_path / "c")["members"] == 2
-    assert "expected a network that you allow" in command("train", *QUICK, *runs, "run=d").err
+    assert (
+        "A custom network must be allowed: pass modules=[…] with its class or its dotted name"
+        in command("train", *QUICK, *runs, "run=d").err
+    )
 
 
 INVALID = [

@@ -290,7 +290,7 @@ def test_journal_that_is_a_link(tmp_path):
     folder = RunFolder(tmp_path / "sweep")
     folder.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": "???"}}))
     (folder.path / JOURNAL).symlink_to(outside)
-    with pytest.raises(InputError, match="expected a file, and no link"):
+    with pytest.raises(InputError, match="The path must be a file, not a link"):
         open_storage(folder.path)
     assert outside.read_text() == ""
 

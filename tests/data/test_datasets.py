@@ -175,7 +175,7 @@ def test_a_broken_batch_is_named(cifar10_batches):
         (b"broken", "a pickled dictionary of arrays"),
         (pickle.dumps(Harmful()), "it imports posix.system"),
         (pickle.dumps({"data": 1}), "the entries data and labels, got 'data'"),
-        (pickle.dumps({"data": [1.0], "labels": [0]}), "expected bytes for 1 images"),
+        (pickle.dumps({"data": [1.0], "labels": [0]}), "There must be bytes for"),
     ]:
         path = cifar10_batches / "cifar-10-batches-py" / "data_batch_4"
         path.write_bytes(content)
@@ -204,7 +204,7 @@ def test_failed_download_is_one_line(tmp_path, monkeypatch):
         raise OSError("no network")
 
     monkeypatch.setattr(CIFAR10, "download", fail)
-    with pytest.raises(InputError, match="expected to download cifar10: no network"):
+    with pytest.raises(InputError, match="Cannot download cifar10: no network"):
         Cifar10(root=str(tmp_path), download=True).prepare_data()
 
 
@@ -235,12 +235,12 @@ def test_a_damaged_idx_file_is_named(tmp_path, fashion_files, damage):
     fashion_files(tmp_path, compressed=False)
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(InputError, match=r"expected an IDX file.*train-images-idx3-ubyte\)$"):
+    with pytest.raises(InputError, match=r"IDX file.*train-images-idx3-ubyte\)$"):
         FashionMnist(root=str(tmp_path)).prepare()
     packed = path.with_suffix(".gz")
     path.unlink()
     packed.write_bytes(gzip.compress(b"some bytes" * 10)[:-5])
-    with pytest.raises(InputError, match=r"expected an IDX file.*train-images-idx3-ubyte\.gz\)$"):
+    with pytest.raises(InputError, match=r"IDX file.*train-images-idx3-ubyte\.gz\)$"):
         FashionMnist(root=str(tmp_path)).prepare()
 
 

@@ -100,10 +100,10 @@ def test_decoded_brightness(tmp_path):
 
 def test_numbers_without_a_meaning_are_refused(tmp_path):
     for pixels, message in [
-        (np.float32([[0, 300]]), "expected floats from 0 to 1, got '0 to 300'"),
-        (np.float32([[-1, 1]]), "expected floats from 0 to 1, got '-1 to 1'"),
-        (np.float32([[np.nan, 1]]), "expected floats from 0 to 1"),
-        (np.int32([[0, 1_000_000]]), "expected an image of 8 or 16 bits or of floats from 0 to 1"),
+        (np.float32([[0, 300]]), "Floats must be from 0 to 1, got '0 to 300'"),
+        (np.float32([[-1, 1]]), "Floats must be from 0 to 1, got '-1 to 1'"),
+        (np.float32([[np.nan, 1]]), "Floats must be from 0 to 1"),
+        (np.int32([[0, 1_000_000]]), "The image must have 8 or 16 bits, or floats from 0 to 1"),
     ]:
         path = tmp_path / "image.tif"
         Image.fromarray(pixels).save(path)
@@ -495,7 +495,7 @@ def make_empty_tar(root):
 )
 def test_a_root_without_images_is_refused_in_one_line(make, tmp_path):
     root = make(tmp_path)
-    with pytest.raises(InputError, match=r"expected .*images") as caught:
+    with pytest.raises(InputError, match=r"images") as caught:
         ImageFolder(root=str(root)).prepare()
     assert str(root) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -524,7 +524,7 @@ def test_a_truncated_tar_is_refused(tmp_path, class_folders, as_tar):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 2}, "expected num_classes=3, got 2"),
+        ({"num_classes": 2}, "`num_classes` must be 3, as the folder has, got 2"),
         ({"batch_size": 25}, "batch_size of at most 24, got 25"),
         ({"test_fraction": 0.0}, "`test_fraction` must be greater than 0"),
         ({"test_fraction": 1.0}, "`test_fraction` must be less than 1"),

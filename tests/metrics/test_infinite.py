@@ -82,12 +82,12 @@ def test_the_expansion_of_a_kink_is_near_its_closed_form_or_refused(name):
     torch.testing.assert_close(found, moments(name, A).product, rtol=0, atol=1e-3)
     torch.testing.assert_close(mean, moments(name, A).mean, rtol=1e-4, atol=0)
     alike = torch.tensor([[1.0, 0.999999], [0.999999, 1.0]], dtype=torch.float64)
-    with pytest.raises(InputError, match="expected an activation smooth enough"):
+    with pytest.raises(InputError, match="The activation is not smooth enough for"):
         expectation(lambda x: torch.sign(x), alike, tolerance=1e-12)
 
 
 def test_infinite_covariance_raises():
-    with pytest.raises(InputError, match="expected standard deviations"):
+    with pytest.raises(InputError, match="Standard deviations must be at most"):
         expectation(torch.tanh, torch.full((2, 2), 1e9, dtype=torch.float64))
     for activations, skips in (([], []), (["relu"], [True])):
         with pytest.raises(InputError, match="one skip less"):
@@ -199,5 +199,5 @@ def test_metric_selects_without_weights(generator):
 def test_other_networks_raise(generator):
     space = NasBench201()
     network = space.network(space.sample(generator), in_channels=1, num_classes=3, channels=4, cells=1)
-    with pytest.raises(InputError, match="expected a network of the space mlp"):
+    with pytest.raises(InputError, match="The network must take the space mlp"):
         InfiniteNTKLambdaMin()(network, (torch.randn(3, 1, 8, 8), torch.tensor([0, 1, 2])))

@@ -182,7 +182,7 @@ def test_other_settings_raise(run, refusal, tmp_path, options, key):
     path = tmp_path / "pool.csv"
     run(sample(1), path=path)
     content = path.read_bytes()
-    assert refusal(lambda: run(sample(2), path=path, **options)).startswith(f"expected {key} ")
+    assert refusal(lambda: run(sample(2), path=path, **options)).startswith(f"`{key}` must be ")
     assert path.read_bytes() == content
 
 
@@ -202,7 +202,7 @@ def test_wrong_files_raise(run, refusal, tmp_path):
         facts.write_text(text)
         assert refusal(lambda: run(sample(2), path=path))
     facts.unlink()
-    assert "expected the pool's settings" in refusal(lambda: run(sample(2), path=path))
+    assert "Cannot read the settings of the pool" in refusal(lambda: run(sample(2), path=path))
     assert path.read_text() == content
 
 
@@ -216,7 +216,7 @@ def test_ray(run, refusal):
     try:
         import ray
     except ModuleNotFoundError:
-        assert "expected the package ray" in refusal(lambda: run(sample(1), backend="ray"))
+        assert "This backend needs the package ray" in refusal(lambda: run(sample(1), backend="ray"))
         return
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:

@@ -188,7 +188,7 @@ def test_members_of_several_tasks_raise(generator):
     networks = [space.network(genotype, in_channels=1, num_classes=2, **SIZES) for _ in range(2)]
     about = description(space, genotype, SIZES, (1, 8, 8), ("a", "b"), (0.0,), (1.0,))
     known = [replace(about, task="multi_label"), about]
-    with pytest.raises(InputError, match="expected members with the same task: multi_label"):
+    with pytest.raises(InputError, match="All members must have the same task: multi_label"):
         Ensemble(networks, known)
 
 

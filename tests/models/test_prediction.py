@@ -46,7 +46,7 @@ def test_every_file_has_a_row(outcome, images):
     assert set(wrong) == set(DAMAGED)
     for name, row in wrong.items():
         assert row["predicted"] == row["confidence"] == row["p(green)"] == ""
-        assert row["error"].startswith("expected an image"), name
+        assert row["error"].startswith("The file is damaged or not an image"), name
 
 
 def test_the_outputs_are_those_of_the_network(outcome, run, images):
@@ -194,13 +194,13 @@ def test_a_network_for_gray_images_sees_them_in_gray(images, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{run}", "{tmp}/nothing"], "expected an image, or a folder or a .tar file of images"),
-        (["{run}", "{tmp}"], "expected files of images, got 'none'"),
-        (["{tmp}", "{images}"], "expected the folder of a run of nas-train"),
-        (["{run}", "{images}", "--batch", "0"], "expected a number from 1 to 65,536, got 0"),
-        (["{run}", "{images}", "--device", "cuda:9"], "expected a device of this machine"),
-        (["{run}", "{images}", "--device", "toaster"], "expected a device of this machine"),
-        (["{run}", "{images}", "--device", "meta"], "expected a device of this machine"),
+        (["{run}", "{tmp}/nothing"], "There is no such image, folder, or .tar file of images"),
+        (["{run}", "{tmp}"], "There are no files of images"),
+        (["{tmp}", "{images}"], "The path must be the folder of a run of nas-train, or its"),
+        (["{run}", "{images}", "--batch", "0"], "`--batch` must be from 1 to 65,536, got 0"),
+        (["{run}", "{images}", "--device", "cuda:9"], "The device must be one of this machine"),
+        (["{run}", "{images}", "--device", "toaster"], "The device must be one of this machine"),
+        (["{run}", "{images}", "--device", "meta"], "The device must be one of this machine"),
         (["{run}", "{images}", "--runtime", "java"], "Invalid arguments: argument --runtime"),
     ],
 )
@@ -291,7 +291,7 @@ def test_each_image_has_a_mask_and_iou_is_that_of_torchmetrics(dense, scenes, tm
     for picture in list_pictures(scenes / "images"):
         row = rows[picture.name]
         if picture.name == "broken.png":
-            assert row["error"].startswith("expected an image")
+            assert row["error"].startswith("The file is damaged or not an image")
             assert row["mask"] == row["share(green)"] == ""
             continue
         pixels = np.asarray(Image.open(picture.file.path).convert("RGB"), dtype=np.float32) / 255
@@ -314,13 +314,13 @@ def test_each_image_has_a_mask_and_iou_is_that_of_torchmetrics(dense, scenes, tm
             one = multiclass_jaccard_index(mask[None], true[-1][None], 3, ignore_index=255)
             assert float(row["IoU"]) == pytest.approx(float(one), abs=1e-6)
     assert rows["part 1/5.jpg"]["IoU"] == rows["part 0/4.jpg"]["IoU"] == ""
-    assert "expected a mask that can be read" in rows["part 0/4.jpg"]["error"]
+    assert "Cannot read the mask" in rows["part 0/4.jpg"]["error"]
     iou = multiclass_jaccard_index(
         torch.stack(predicted), torch.stack(true), 3, average="none", ignore_index=255
     )
     assert [row[1] for row in outcome.findings.tables[0].rows[:-1]] == pytest.approx(iou.tolist(), abs=1e-6)
     assert outcome.findings.numbers["iou"] == pytest.approx(float(iou.mean()), abs=1e-6)
-    with pytest.raises(InputError, match="expected a network that predicts images, not their pixels"):
+    with pytest.raises(InputError, match="The network must predict images, not their pixels"):
         predictor.predict(list_pictures(scenes / "images"))
 
 
@@ -365,5 +365,5 @@ def test_wrong_masks_are_one_line(run, dense, scenes, tmp_path, refusal):
     def judged(network, masks):
         predict(network, scenes / "images", tmp_path / "out", masks=masks)
 
-    assert "expected a folder of true masks" in refusal(judged, dense, tmp_path / "nowhere")
-    assert "expected a segmentation network" in refusal(judged, run, scenes / "masks")
+    assert "There is no folder of true masks" in refusal(judged, dense, tmp_path / "nowhere")
+    assert "`masks` needs a segmentation network" in refusal(judged, run, scenes / "masks")

@@ -234,7 +234,7 @@ def test_weights_of_a_run_with_other_classes_and_channels(run):
         ({"genotype": "darts_v9"}, "did you mean 'darts_v"),
         ({"genotype": "darts_v2"}, "`darts_v2` must be an architecture of the space"),
         ({"genotype": "|a~0|"}, "expected"),
-        ({"genotype": "nowhere.safetensors"}, "expected the folder of a run"),
+        ({"genotype": "nowhere.safetensors"}, "The path must be the folder of a run"),
         ({"genotype": CELL, "cells": 0}, "`cells` must be at least 1"),
     ],
 )
@@ -293,7 +293,7 @@ def test_a_script_finds_the_models(script, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected an architecture, such as genotype=darts_v2"),
+        ([], "The architecture must be, such as genotype=darts_v2"),
         (["--model-kwargs", "genotype=darts_v3"], "did you mean 'darts_v2'?"),
         (
             ["--model-kwargs", "genotype=darts_v2", "cells=0"],
@@ -314,5 +314,7 @@ def test_mistakes_raise_one_line(script, arguments, message):
 
 def test_missing_script(tmp_path):
     for arguments in ([], [str(tmp_path / "train.py")]):
-        with pytest.raises(SystemExit, match="error: expected a script of timm's"):
+        with pytest.raises(
+            SystemExit, match=r"error: Pass a script of timm, such as its train\.py, and its arguments"
+        ):
             main(arguments)

@@ -137,7 +137,7 @@ def test_dominated_points_add_no_hypervolume():
 
 
 def test_reference_of_wrong_length_raises():
-    with pytest.raises(InputError, match="expected a reference with one number per objective, got"):
+    with pytest.raises(InputError, match="The reference must have one number per objective, got"):
         hypervolume(np.ones((2, 2)), np.ones(3))
 
 
@@ -198,12 +198,12 @@ def space_cells():
 @pytest.mark.parametrize(
     ("names", "reference", "message"),
     [
-        (("params",), None, "expected two objectives or more"),
-        ((), None, "expected two objectives or more"),
-        (("params", "params"), None, "expected distinct objectives, got 'params'"),
-        (("params", "zen"), None, "expected the metric of an objective, got 'zen'"),
-        (("params", "macs"), (1.0,), "expected 2 numbers, one per objective"),
-        (("params", "macs"), (1.0, float("nan")), "expected 2 numbers, one per objective"),
+        (("params",), None, "`objectives` must have at least two entries"),
+        ((), None, "`objectives` must have at least two entries"),
+        (("params", "params"), None, "`objectives` must be distinct, got 'params'"),
+        (("params", "zen"), None, "The metric must be one of the objectives, got 'zen'"),
+        (("params", "macs"), (1.0,), "There must be 2 numbers, one per objective"),
+        (("params", "macs"), (1.0, float("nan")), "There must be 2 numbers, one per objective"),
     ],
 )
 def test_bad_objectives_raise(names, reference, message):
@@ -212,5 +212,7 @@ def test_bad_objectives_raise(names, reference, message):
 
 
 def test_a_pool_of_dead_networks_has_no_front(space_cells):
-    with pytest.raises(InputError, match="expected an architecture with finite objectives, got 'none of 1'"):
+    with pytest.raises(
+        InputError, match="At least one architecture must have finite objectives, got 'none of 1'"
+    ):
         objectives("params", "kappa").summary(space_cells, pool((1.0, np.inf, 0.0)))

@@ -220,13 +220,13 @@ def test_predictions_scale_with_the_device(devices):
 
 def test_impossible_predictions_raise(devices):
     space, found, table = devices
-    with pytest.raises(InputError, match="expected at least 3 measured latencies, got 2"):
+    with pytest.raises(InputError, match="At least 3 latencies must be measured, got 2"):
         LatencyModel(Features(space), dict.fromkeys(found[:2], 1.0))
     known = KnownDevices({"d0": table["d0"]})
     other = next(g for g in cells(space, 400, seed=1) if space.notation(g) not in table["d0"])
-    with pytest.raises(InputError, match="expected an architecture in the table of known devices, got '"):
+    with pytest.raises(InputError, match="The architecture must be in the table of known devices, got '"):
         Features(space, known).rows([other])
-    with pytest.raises(InputError, match="expected 3 to 200 networks, got 201"):
+    with pytest.raises(InputError, match="The number of networks must be from 3 to 200, got 201"):
         indices_to_measure(Features(space), Features(space).rows(found), 201)
 
 
@@ -250,18 +250,18 @@ def test_a_table_is_read(tmp_path):
 
 
 REFUSED = [
-    (f"cell,phone\n{CELL},1\n", "expected a column arch or genotype, got 'cell, phone'"),
+    (f"cell,phone\n{CELL},1\n", "There must be a column `arch` or `genotype`, got 'cell, phone'"),
     (f"arch,phone\n{CELL},1e308\n", "of at most 1,000,000,000, got '1e308' .*row 1"),
     (
         f"arch,phone\n{CELL},0\n",
-        "expected phone as milliseconds above 0 and of at most 1,000,000,000, got '0' .*row 1",
+        "`phone` must be in milliseconds, greater than 0 and at most 1,000,000,000, got '0' .*row 1",
     ),
     (f"arch,phone\n{CELL},1\n{OTHER},nan\n", "got 'nan' .*row 2"),
     (f"arch,phone\n{CELL},inf\n", "got 'inf'"),
-    (f"arch,phone\n{CELL},1\n{CELL},1\n", "expected distinct architectures, got 'that of row 1' .*row 2"),
-    ("arch,phone\n", "expected distinct architectures, at least one"),
+    (f"arch,phone\n{CELL},1\n{CELL},1\n", "Architectures must be distinct, got 'that of row 1' .*row 2"),
+    ("arch,phone\n", "There must be at least one architecture"),
     ("arch,phone\n|what~0|,1\n", "row 1"),
-    (f"arch,phone\n{CELL}\n", "expected 2 values, got 1 .*row 1"),
+    (f"arch,phone\n{CELL}\n", "The row must have 2 values, got 1 .*row 1"),
 ]
 
 
@@ -277,7 +277,7 @@ def test_unknown_device_suggests_the_nearest(tmp_path):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="expected a table of latencies"):
+    with pytest.raises(InputError, match="The table of latencies must"):
         LatencyTable(tmp_path / "none.csv", NasBench201())
 
 
@@ -317,11 +317,11 @@ def test_predicted_latency_includes_its_error(tmp_path):
 def test_a_column_of_a_table_is_a_device(tmp_path):
     path = table_device(tmp_path / "all.csv", CELLS[:5], ("phone", "board"))
     assert Device(f"{path}:board", SPACE)(CELLS[0]) == truth(CELLS[0]) + 1
-    with pytest.raises(InputError, match=r"expected one of its devices, .*all.csv:phone, board"):
+    with pytest.raises(InputError, match=r"Choose one of its devices, .*all.csv:phone, board"):
         Device(path, SPACE)
-    with pytest.raises(InputError, match=r"expected a device of the table .*board.*, got 'bord'"):
+    with pytest.raises(InputError, match=r"Unknown device"):
         Device(f"{path}:bord", SPACE)
-    with pytest.raises(InputError, match=r"expected a device of the table .*, got ''"):
+    with pytest.raises(InputError, match=r"Unknown device"):
         Device(f"{path}:", SPACE)
 
 
@@ -346,7 +346,7 @@ def test_settings_of_a_file(tmp_path):
     with pytest.raises(InputError, match=r"channels=16, with which .* was measured, got '4'"):
         Device(path, SPACE, {"network.channels": "4"})
     (tmp_path / "phone.csv").write_text(f"# network.channels: 4\n{text}")
-    with pytest.raises(InputError, match=r"expected one network.channels, got '4, 16'"):
+    with pytest.raises(InputError, match=r"There can be one network\.channels, got '4, 16'"):
         Device(path, SPACE, {"network.channels": "4"})
 
 
@@ -362,17 +362,17 @@ def test_a_space_of_a_few_networks_has_devices(tmp_path):
 def test_wrong_devices_raise(tmp_path):
     path = tmp_path / "phone.csv"
     table_device(path, CELLS[:2])
-    with pytest.raises(InputError, match="expected 3 measured networks or more, got 2"):
+    with pytest.raises(InputError, match="There must be at least 3 measured networks, got 2"):
         Device(str(path), SPACE)
     whole = (table_device(path, CELLS[:9]), path.read_text())[1]
     path.write_text(whole[: len(whole) // 2])  # cut short within a row
-    with pytest.raises(InputError, match=r"expected 2 values, got 1|expected .*\(in .*phone.csv, row \d+\)"):
+    with pytest.raises(InputError, match=r"The row must have 2 values, got 1|.*\(in .*phone.csv, row \d+\)"):
         Device(str(path), SPACE)
     path.write_text("genotype\n" + SPACE.notation(CELLS[0]) + "\n")
-    with pytest.raises(InputError, match="expected a column of milliseconds"):
+    with pytest.raises(InputError, match="There must be a column of milliseconds"):
         Device(str(path), SPACE)
     path.write_text("")
-    with pytest.raises(InputError, match="expected a column arch or genotype"):
+    with pytest.raises(InputError, match="There must be a column `arch` or `genotype`"):
         Device(str(path), SPACE)
 
 
@@ -387,6 +387,7 @@ def test_missing_cell_is_predicted(tmp_path):
     device = Device(str(path), SPACE)
     assert [device(cell) != truth(cell) for cell in CELLS[:4]] == [True, True, False, False]
     with pytest.raises(
-        InputError, match="expected phone as milliseconds above 0 and of at most 1,000,000,000, got '-1'"
+        InputError,
+        match="`phone` must be in milliseconds, greater than 0 and at most 1,000,000,000, got '-1'",
     ):
         LatencyTable(path, SPACE)

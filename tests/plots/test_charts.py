@@ -73,7 +73,7 @@ def test_curves():
     assert loss.points[0][1] < loss.points[1][1]  # falls
     assert {"1", "2", "train", "valid"} <= set(texts(charts[0]))
     assert_in_order(draw_curves(ROWS))
-    with pytest.raises(InputError, match="expected losses or accuracies"):
+    with pytest.raises(InputError, match="There must be losses or accuracies of at least one epoch"):
         draw_curves([{"epoch": 0, "learning_rate": 0.1}])
 
 
@@ -107,7 +107,7 @@ def test_names_of_weights_do_not_overlap():
     assert sum(text.startswith(("c k", "0 →", "1 →")) for text in texts(picture)) >= 3
     for drawn in (picture, draw_weights(history(4), "normal")):
         assert_in_order(drawn)
-    with pytest.raises(InputError, match="expected a history with scores of the group 'cell'"):
+    with pytest.raises(InputError, match="The history must have scores of the group 'cell'"):
         draw_weights(history(1), "cell")
 
 

@@ -191,7 +191,7 @@ def test_predictions_are_not_written_through_a_link(saved, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (run / "predictions").symlink_to(tmp_path / "elsewhere")
     Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
-    with pytest.raises(SystemExit, match="expected a folder without links to elsewhere"):
+    with pytest.raises(SystemExit, match="The folder must not have links to elsewhere"):
         predict([str(run), str(tmp_path / "image.png")])
     assert not [*(tmp_path / "elsewhere").iterdir()]
 
@@ -220,7 +220,7 @@ def test_checkpoints_are_loaded_without_unpickling_objects(runs, command):
     with zipfile.ZipFile(run / "checkpoints" / "last.ckpt") as archive:
         assert archive.testzip() is None
     outcome = command("search", "resume=searched")
-    assert outcome.err.startswith("error: expected a checkpoint")
+    assert outcome.err.startswith("error: Cannot read the checkpoint")
     assert not (runs / MARKER).exists()
 
 

@@ -81,7 +81,7 @@ def predictions_of(folder, classes):
     outputs[[3, 7]] = torch.nan
     truth = torch.randint(len(classes), (42,), generator=draw)
     names = tuple(f"{classes[place]}/{row} {classes[0]}.png" for row, place in enumerate(truth.tolist()))
-    errors = dict.fromkeys((3, 7), "expected an image, got 'nothing'")
+    errors = dict.fromkeys((3, 7), "The file is damaged or not an image")
     found = Predictions(names, classes, outputs, truth, errors=errors)
     gray = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3)
     return write_outcome(

@@ -82,10 +82,10 @@ def test_markdown_has_a_row_for_the_seeds_of_a_setting(runs, capsys):
     assert cells(second)[:2] + cells(second)[3:] == [
         *("Darts", "digits", "1", "5.00", "3,300,000", "528,000,000", "2 h 1 min", "30 s")
     ]
-    reasons = ["a run that has not failed", "a run of nas-train", "a run that is finished"]
+    reasons = ["The run has failed", "The run must be one of nas-train", "The run is not finished"]
     for line, name, reason in zip(err.splitlines(), ("failed", "search", "unfinished"), reasons, strict=True):
         assert line.startswith("left out: ")
-        assert f"/{name} (expected {reason}" in line
+        assert f"/{name} ({reason}" in line
 
 
 def test_csv_has_numbers_only(runs, capsys):
@@ -107,10 +107,10 @@ def test_latex_is_a_tabular(runs, capsys):
 
 
 def test_what_is_no_run_is_told(tmp_path, runs, capsys):
-    with pytest.raises(InputError, match="expected the folder of a run"):
+    with pytest.raises(InputError, match="The path must be the folder of a run"):
         read_runs([tmp_path / "nothing"])
     with pytest.raises(
-        SystemExit, match=r"error: expected a finished run of nas-train, got .*that is finished"
+        SystemExit, match=r"error: There must be a finished run of nas-train, got .*not finished"
     ):
         main([str(tmp_path / "unfinished")])
 
@@ -196,7 +196,7 @@ def test_damaged_runs_are_one_line_and_cost_no_other_run(tmp_path, capsys):
             assert err.count("\n") <= 1, what
         if err:
             with pytest.raises(
-                SystemExit, match=r"^error: expected a finished run of nas-train, got [^\n]*$"
+                SystemExit, match=r"^error: There must be a finished run of nas-train, got [^\n]*$"
             ):
                 main([str(broken)])
             refused += 1
@@ -304,10 +304,10 @@ def test_runs_of_the_same_name_are_told_apart_and_what_they_lack_is_no_error(run
 
 
 def test_what_is_no_comparison_is_one_line(runs_of_side_by_side, tmp_path, refusal):
-    assert "expected a run's folder" in refusal(
+    assert "The path must be the folder of a run" in refusal(
         write_side_by_side, [runs_of_side_by_side[0], tmp_path / "no"], tmp_path / "p"
     )
-    assert "expected different runs" in refusal(
+    assert "The runs must differ" in refusal(
         write_side_by_side, [runs_of_side_by_side[0], runs_of_side_by_side[0]], tmp_path / "p"
     )
 
@@ -366,8 +366,8 @@ def test_a_damaged_summary_is_a_job_that_failed(tmp_path):
     jobs = read_jobs(tmp_path)
     assert ["error" in job for job in jobs] == [False, True, True]
     table = tabulate_jobs(jobs)
-    assert "expected a summary in JSON" in table.rows[1][2]
-    assert "expected a summary of names and values" in table.rows[2][2]
+    assert "The summary must be JSON" in table.rows[1][2]
+    assert "The summary must be a mapping" in table.rows[2][2]
 
 
 def test_a_sweep_ends_in_a_page_of_its_jobs(tmp_path, capsys):

@@ -263,7 +263,7 @@ def test_the_deepest_published_space_fits(run):
 
 
 def test_no_folder(tmp_path, refusal):
-    assert "expected a run's folder" in refusal(write_report, tmp_path / "absent")
+    assert "The path must be the folder of a run" in refusal(write_report, tmp_path / "absent")
 
 
 def test_findings_stand_in_place_of_curves(run):
@@ -400,7 +400,7 @@ def test_a_page_made_anew_has_commands_that_work_from_any_folder(run, capsys, mo
     words = ["genotype=file", f'genotype.path="{run}"', "dataset=fake"]
     assert shlex.join([*program("train"), *words]) in page.blocks
     assert "1 min 2 s" in page.text
-    with pytest.raises(SystemExit, match="error: expected a run's folder, got 'nothing'"):
+    with pytest.raises(SystemExit, match="error: The path must be the folder of a run, got 'nothing'"):
         main(["nothing"])
 
 
@@ -422,7 +422,7 @@ def test_a_damaged_front_costs_its_own_section_only(tmp_path, front):
     assert "The front" in whole
     (tmp_path / "a" / "front.csv").write_text(front)
     page = write_report(tmp_path / "a").read_text()
-    assert "expected tables of a front" in page
+    assert "Cannot read the tables of the front" in page
     assert "The front" not in page
     assert "valid_accuracy" in page
 
@@ -537,7 +537,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(run, tmp_path):
     (run / "wandb").mkdir()
     os.mkfifo(run / "wandb" / "url")
     link_sources(training)
-    with pytest.raises(InputError, match="expected a folder without pipes and devices"):
+    with pytest.raises(InputError, match="The folder must not have pipes or devices"):
         write_report(run)
 
 
@@ -622,7 +622,9 @@ def test_the_end_of_the_last_epoch_waits_for_no_page(going, last):
 
 def test_a_page_that_cannot_be_written_ends_no_training(tmp_path):
     callback = LivePage(tmp_path / "nowhere", seconds=5)
-    with pytest.warns(UserWarning, match="report.html is written at the end only: expected a run's folder"):
+    with pytest.warns(
+        UserWarning, match="report.html is written at the end only: The path must be the folder of a run"
+    ):
         end_epoch(callback)
     end_epoch(callback)  # said once
 

@@ -346,38 +346,38 @@ def twice(folder):
 @pytest.mark.parametrize(
     ("spoil", "argv", "message"),
     [
-        (None, ["nowhere"], "expected the folder of a sweep or a run, got 'nowhere'"),
-        (None, ["searched"], "expected trainings of what was found, a table (benchmark=…) or --metric NAME"),
-        (None, ["trained", "--by", "stratgy"], "expected a setting of the runs (did you mean 'strategy'?)"),
+        (None, ["nowhere"], "The path must be the folder of a sweep or a run, got 'nowhere'"),
+        (None, ["searched"], "Pass trainings of the architectures, a table (benchmark=…), or --metric NAME"),
+        (None, ["trained", "--by", "stratgy"], "Unknown setting (did you mean 'strategy'?)"),
         (
             None,
             ["trained", "--by", "retrain.lr"],
-            "expected searches of 0.1 that differ in their seeds only, got",
+            "The searches of 0.1 must differ in their seeds only, got",
         ),
-        (lambda f: without(f, "random"), ["trained"], "expected --baseline, one of darts, gdas, got 'none'"),
-        (lambda f: without(f, "darts", "gdas"), ["trained"], "expected at least two values of strategy"),
-        (lambda f: without(f, "random", "gdas"), ["trained"], "expected at least two values of strategy"),
+        (lambda f: without(f, "random"), ["trained"], "Pass --baseline, one of darts, gdas, got 'none'"),
+        (lambda f: without(f, "darts", "gdas"), ["trained"], "A comparison needs at least two values of"),
+        (lambda f: without(f, "random", "gdas"), ["trained"], "A comparison needs at least two values of"),
         (
             None,
             ["trained", "--baseline", "rando"],
-            "expected runs of what is compared to (did you mean 'random'?)",
+            "There are no runs of the baseline (did you mean 'random'?)",
         ),
         (
             None,
             ["trained", "--metric", "acc"],
-            "expected a metric of the run (choose from test_accuracy), got 'acc'",
+            "Unknown metric (choose from test_accuracy), got 'acc'",
         ),
         (None, ["trained", "--test", "sign"], "Invalid arguments: argument --test"),
         (
             other_training,
             ["trained"],
-            "expected trainings that differ in their seeds and architectures only, got",
+            "The trainings must differ in their seeds and architectures only, got",
         ),
-        (twice, ["trained"], "expected one search of random on digits with seed 0, got"),
+        (twice, ["trained"], "There must be one search of random on digits with seed 0, got"),
         (
             lambda f: shutil.rmtree(f / "searched"),
             ["trained"],
-            "expected finished searches, or trainings of what",
+            "There must be finished searches, or trainings of their architectures",
         ),
         (
             lambda f: (f / "f").touch(),
@@ -402,7 +402,7 @@ def test_runs_that_have_failed_or_say_nothing_are_left_out_with_the_reason(sweep
     main(["searched", "trained"])
     err = capsys.readouterr().err
     assert "left out: trained/0 (failed: out of memory)" in err
-    assert "left out: trained/77 (expected a run that is finished" in err
+    assert "left out: trained/77 (The run is not finished" in err
     assert "left out: searched/99 (none of the trainings is of its architecture)" in err
     (row,) = [r for r in rows(sweeps / "trained/comparison/tables/means.csv") if r["strategy"] == "random"]
     assert (row["seeds"], row["trainings"]) == ("6", "11")

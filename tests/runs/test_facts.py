@@ -87,4 +87,4 @@ def test_only_the_first_process_writes(tmp_path, monkeypatch):
 
 def test_table_of_text_raises(tmp_path, refusal):
     (tmp_path / "metrics.csv").write_text("step,loss\n1,low\n")
-    assert "expected a table of numbers" in refusal(read_metrics, tmp_path / "metrics.csv")
+    assert "Cannot read the table of numbers" in refusal(read_metrics, tmp_path / "metrics.csv")

@@ -212,7 +212,8 @@ def test_missing_account_suggests_offline_mode(search, monkeypatch, refusal):
 
     monkeypatch.setattr(wandb, "init", no_account)
     message = refusal(wandb_logger, search)
-    assert message == "expected Weights & Biases, or WANDB_MODE=offline: No API key configured. (in logger)"
+    advice = "Cannot start Weights & Biases; WANDB_MODE=offline needs no connection"
+    assert message == f"{advice}: No API key configured. (in logger)"
 
 
 # Any of them

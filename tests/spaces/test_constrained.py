@@ -180,7 +180,7 @@ def test_derived_costs_are_measured():
 def test_no_genotype_over_the_limits_is_derived():
     space = SPACES["nasbench201"]
     with pytest.raises(
-        InputError, match="expected limits that one network can satisfy together, got 1 price"
+        InputError, match="At least one network must satisfy all limits together, got 1 price"
     ):
         limited(space, 1.0).keep_limits(space.sample(torch.Generator().manual_seed(0)))
 
@@ -235,7 +235,7 @@ def test_incompatible_limits_are_refused():
 
     check_bounds(space, Bounds(space, {"few": 4.0, "many": 4.0}, both))
     with pytest.raises(
-        InputError, match="expected limits that one network can satisfy together, got 3 few, 3 many"
+        InputError, match="At least one network must satisfy all limits together, got 3 few, 3 many"
     ):
         check_bounds(space, Bounds(space, {"few": 3.0, "many": 3.0}, both))
 

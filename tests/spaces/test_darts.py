@@ -266,19 +266,19 @@ def test_regularizers_find_operations_on_each_edge():
 
 def test_operations_that_do_not_fit_the_edges_are_refused():
     for change, message in [
-        ({"edge_ops": {"normal": EDGE_OPS["normal"]}}, "expected operations for normal, reduce"),
-        ({"nodes": 3}, "expected operations for 9 edges, got 5"),
+        ({"edge_ops": {"normal": EDGE_OPS["normal"]}}, "`edge_ops` must have operations for normal, reduce"),
+        ({"nodes": 3}, "There must be operations for 9 edges, got 5"),
         (
             {"edge_ops": {**EDGE_OPS, "reduce": [*EDGE_OPS["reduce"][:4], [SEP]]}},
-            "expected as many operations on every edge, got",
+            "Every edge must have equally many operations, got",
         ),
         (
             {"edge_ops": {**EDGE_OPS, "reduce": [*EDGE_OPS["reduce"][:4], [SEP, "avg_pool_3x3"]]}},
-            "expected an operation of the space",
+            "The operation must be one of the space",
         ),
         (
             {"edge_ops": {**EDGE_OPS, "reduce": [*EDGE_OPS["reduce"][:4], [SEP, SEP]]}},
-            "expected distinct operations",
+            "must be distinct",
         ),
     ]:
         with pytest.raises(InputError) as error:
@@ -290,7 +290,7 @@ def test_an_operation_that_another_edge_has_is_no_architecture(space):
     cells = dict(space.sample(torch.Generator().manual_seed(4)))
     edges = [edge for edge in cells["normal"].edges if edge.target == 3]
     cells["normal"] = Cell([Edge(POOL, 0, 2), Edge(SKIP, 1, 2), *edges], 2, (2, 3))
-    with pytest.raises(InputError, match="expected an operation of the space"):
+    with pytest.raises(InputError, match="The operation must be one of the space"):
         space.one_hot(Genotype(space.name, cells, space.settings))
 
 

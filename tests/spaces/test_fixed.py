@@ -107,7 +107,7 @@ def test_export_has_only_the_logits(name, tmp_path):
 
 def test_export_of_value_dependent_network_is_refused(tmp_path, refusal):
     said = refusal(export, built(SPACES["own by values"]()), tmp_path / "a.pt2", IMAGE)
-    assert "expected a network whose steps are the same for all images: " in said
+    assert "The operations of the network must be the same for all images:" in said
     assert not (tmp_path / "a.pt2").exists()
 
 
@@ -119,7 +119,9 @@ def test_model_file_imports_nothing(tmp_path, refusal, monkeypatch):
     path = save(built(space), tmp_path / "a", space, space.genotype, {}, image=IMAGE, classes=CLASSES)
     text = Path(path).read_bytes().replace(space.title.encode(), f"{marker}.plain".encode())
     Path(path).write_bytes(text)
-    assert "expected a network that you allow: modules=[…]" in refusal(nas_lightning.load, path)
+    assert "A custom network must be allowed: pass modules=[…] with its class or its dotted name" in refusal(
+        nas_lightning.load, path
+    )
     assert "that you allow" in refusal(lambda: nas_lightning.load(path, modules=[plain]))
     assert marker not in sys.modules
     with pytest.raises(SystemExit, match="imported"):  # as it is where the user names it
@@ -129,7 +131,7 @@ def test_model_file_imports_nothing(tmp_path, refusal, monkeypatch):
 REFUSED = {
     "a name nearly timm's": (TimmNetwork, ("resnet81",), "did you mean 'resnet18'?"),
     "a name nearly torchvision's": (TorchvisionNetwork, ("resnet19",), "did you mean 'resnet1"),
-    "a model of a hub": (TimmNetwork, ("hf-hub:a/b",), "expected a network of timm"),
+    "a model of a hub": (TimmNetwork, ("hf-hub:a/b",), "The network must take timm"),
     "a file of weights": (
         TimmNetwork,
         ("test_vit", {"checkpoint_path": "/a"}),
@@ -150,7 +152,7 @@ REFUSED = {
     "unknown arguments": (
         TimmNetwork,
         ("test_resnet", {"widht": 3}),
-        "expected arguments that timm's",
+        "Cannot build",
     ),
 }
 
@@ -164,16 +166,16 @@ def test_invalid_networks_are_refused_in_one_line(refusal):
 
 def test_unknown_names_in_files_are_refused(refusal):
     for name in ["timm", "torchvision"]:
-        assert "expected a network of" in refusal(make_space, name, {"name": "resnet81"})
-        assert "expected the settings that" in refusal(make_space, name, {})
+        assert "The network must take" in refusal(make_space, name, {"name": "resnet81"})
+        assert "Invalid settings of" in refusal(make_space, name, {})
 
 
 def test_wrong_image_sizes_are_refused(refusal):
     network = built(TimmNetwork("vit_tiny_patch16_224", {"depth": 1}))
     said = refusal(check_forward, network, IMAGE, 3)
-    assert "expected a network for images of (1, 32, 32): AssertionError: Input height (32)" in said
+    assert "The network fails on images of (1, 32, 32): AssertionError: Input height (32)" in said
     said = refusal(check_forward, built(CustomNetwork(plain)), IMAGE, 4)
-    assert said == "expected logits of shape (2, 4) for two images and 4 classes, got (2, 3) (in network)"
+    assert said == "Logits must have shape (2, 4) for two images and 4 classes, got (2, 3) (in network)"
 
 
 def test_pretrained_weights_are_inherited_where_they_fit(monkeypatch):

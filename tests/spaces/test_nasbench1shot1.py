@@ -40,7 +40,7 @@ def test_every_space_fits_into_nasbench101(space, generator):
 def test_another_spaces_modules_are_refused(generator):
     for one in (1, 2, 3):
         for two in {1, 2, 3} - {one}:
-            with pytest.raises(InputError, match="expected blocks and output with"):
+            with pytest.raises(InputError, match="Blocks and output must have"):
                 NasBench1Shot1(one).check(NasBench1Shot1(two).sample(generator))
     with pytest.raises(InputError, match="`variant` must be 1, 2 or 3"):
         NasBench1Shot1(4)

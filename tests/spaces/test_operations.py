@@ -130,7 +130,7 @@ def test_search_norm_shares_nothing_between_paths():
 def test_unknown_operation():
     with pytest.raises(InputError, match="did you mean 'sep_conv_3x3'"):
         build_op("sep_conv_3x4", 4, 1, TRAIN_NORM)
-    with pytest.raises(InputError, match="expected an operation"):
+    with pytest.raises(InputError, match="Unknown operation"):
         build_op("none", 4, 1, TRAIN_NORM)
 
 

@@ -37,7 +37,7 @@ def test_spaces_are_found_by_name_and_by_option():
 
 
 def test_spaces_of_a_configuration_folder(folder):
-    with pytest.raises(InputError, match=r"^expected a space .*folders="):
+    with pytest.raises(InputError, match=r"^Unknown space .*folders="):
         make_space("wider")
     assert make_space("wider", folders=[folder]).width == 1  # as a file has it, whatever the yaml says
     assert make_space("mine", folders=[folder]).width == 3
@@ -48,14 +48,14 @@ def test_spaces_of_a_configuration_folder(folder):
 
 def test_custom_class_of_a_space():
     assert make_space("wider", {"width": 2}, space=Wider).width == 2
-    with pytest.raises(InputError, match="expected the space 'darts', got 'wider'"):
+    with pytest.raises(InputError, match="The space must be 'darts', got 'wider'"):
         make_space("darts", space=Wider)
 
 
 def test_yaml_without_a_space_is_named(folder):
     for target in ["os.system", "nowhere.Space", "nas_lightning.spaces.Network", "text"]:
         (folder / "space" / "mine.yaml").write_text(f"space:\n  _target_: {target}\n")
-        with pytest.raises(InputError, match=r"^expected .*mine\.yaml"):
+        with pytest.raises(InputError, match=r"mine\.yaml"):
             make_space("mine", folders=[folder])
 
 
@@ -74,5 +74,5 @@ def test_settings_that_do_not_fit():
 
 
 def test_an_argument_that_a_space_forgets_is_named():
-    with pytest.raises(TypeError, match=r"expected Forgetful to keep its argument as self\.width"):
+    with pytest.raises(TypeError, match=r"Forgetful must keep its argument as self\.width"):
         _ = Forgetful().settings

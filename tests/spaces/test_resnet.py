@@ -55,12 +55,15 @@ def test_sampling_is_uniform_over_resnets(generator):
 
 def test_invalid_architectures_are_refused():
     for text, message in [
-        ("4x2|4x1", "expected 3 stages"),
-        ("4x2|4x1|7x1", "expected a width of"),
+        ("4x2|4x1", "There must be 3 stages"),
+        ("4x2|4x1|7x1", "must have a width of"),
         ("4x2|4x1|4x9", "and a depth of"),
-        ("4x2|4x1|four", "expected width×depth of three stages"),
-        ("[]", "expected width×depth of three stages"),
-        ("{}", "expected a genotype"),
+        (
+            "4x2|4x1|four",
+            "The architecture must be width×depth of three stages, such as 4x2|4x1|6x3, or JSON",
+        ),
+        ("[]", "The architecture must be width×depth of three stages, such as 4x2|4x1|6x3, or JSON"),
+        ("{}", "genotype"),
     ]:
         with pytest.raises(InputError, match=message):
             SPACE.parse(text)
@@ -69,8 +72,8 @@ def test_invalid_architectures_are_refused():
 def test_a_stage_of_different_blocks_is_refused():
     cells = dict(SPACE.parse("4x2|4x1|4x1"))
     cells["stage1"] = Cell([("residual_4", 0, 1), ("residual_5", 1, 2)], 1, [2])
-    with pytest.raises(InputError, match="expected a chain of 2 blocks in stage1"):
+    with pytest.raises(InputError, match="The cell must be a chain of 2 blocks in stage1"):
         SPACE.check(Genotype("resnet", cells))
     cells["stage1"] = Cell([("skip_connect", 0, 1)], 1, [1])
-    with pytest.raises(InputError, match="expected a width of"):
+    with pytest.raises(InputError, match="must have a width of"):
         SPACE.check(Genotype("resnet", cells))

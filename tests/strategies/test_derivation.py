@@ -234,7 +234,7 @@ def test_works_with_any_strategy_and_leaves_it_as_it_is(kind, space, derivation,
 def test_a_space_without_edges_is_refused(derivation):
     space = Mlp()
     strategy = Darts(space, space.supernet(in_channels=1, num_classes=3, width=4, side=2))
-    with pytest.raises(InputError, match="expected a space that chooses operations on edges"):
+    with pytest.raises(InputError, match="This derivation needs a space that chooses operations on edges"):
         derivation.check(strategy)
 
 

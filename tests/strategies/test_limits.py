@@ -91,11 +91,14 @@ def test_no_multipliers_without_limits(search):
         (["limits.memory_mb=nan"], "`memory_mb` must be a finite number, got nan"),
         (
             ["limits.params=10"],
-            "expected at least 4,792, which the smallest network of the space has, got '10'",
+            "`params` must be at least 4,792, as the smallest network of the space has, got '10'",
         ),
-        (["limits.latency_ms=2"], "expected a device, such as my_laptop.csv"),
+        (["limits.latency_ms=2"], "A latency needs a device"),
         (["limits.device=a.csv"], "`limits.device` needs limits.latency_ms"),
-        (["limits.latency_ms=2", "limits.device=a.csv"], "expected a table of latencies, .csv or .parquet"),
+        (
+            ["limits.latency_ms=2", "limits.device=a.csv"],
+            "The table of latencies must be a .csv or .parquet file",
+        ),
     ],
 )
 def test_invalid_limits_are_rejected_early(words, line):
@@ -113,7 +116,7 @@ def pairs_and_bad_limits(count):
         ("limits.params=0", "greater than 0"),
         ("limits.macs=-1", "greater than 0"),
         ("limits.memory_mb=nan", "finite"),
-        ("limits.params=3", "which the smallest network of the space has"),
+        ("limits.params=3", "as the smallest network of the space has"),
         ("limits.minutes=0", "greater than 0"),
         ("limits.minutes=-2", "greater than 0"),
     ]
@@ -256,9 +259,9 @@ class Counted:
     def least(self, case: Case, at_most: dict[str, float]) -> dict[str, float]:
         """What a refusal names, which no network that was drawn is below."""
         (name,) = self.names
-        with pytest.raises(InputError, match="which the smallest network of the space has") as error:
+        with pytest.raises(InputError, match="as the smallest network of the space has") as error:
             searched_parts(self.config(case, {name: LEAST[name]}))
-        number = re.search(r"at least (\S+), which", str(error.value))[1]
+        number = re.search(r"at least (\S+), as", str(error.value))[1]
         least = float(number.replace(",", ""))
         assert least <= at_most[name] * 1.001  # four digits are named
         return {name: least}

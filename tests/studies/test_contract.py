@@ -37,7 +37,9 @@ class UnknownPart(Study):
 
 
 def test_unknown_part_is_refused():
-    with pytest.raises(InputError, match=r"expected parts of space, .*, got 'weather' \(in UnknownPart"):
+    with pytest.raises(
+        InputError, match=r"A parameter of `run` must be one of space, .*, got 'weather' \(in UnknownPart"
+    ):
         UnknownPart.wants()
 
 
@@ -46,7 +48,7 @@ REFUSED = [
     (("study=correlatoin",), "Did you mean `correlation`?"),
     (("study=correlation",), "`benchmark.path` needs a value."),
     (("study=correlation", "benchmark=none"), "The study needs a benchmark: pass benchmark="),
-    (("study=correlation", "benchmark.path=table.csv", "space=darts"), "expected space=nasbench201"),
+    (("study=correlation", "benchmark.path=table.csv", "space=darts"), "needs space=nasbench201"),
     (("study=correlation", "strategy=darts"), "strategy"),
     (("resume=missing",), "No run in `missing`."),
 ]

@@ -78,8 +78,8 @@ REFUSED = [
     (("study.attacks=[fgms]",), "did you mean 'fgsm'?"),
     (("study.attacks=[]",), "`attacks` must have at least 1 item"),
     (("study.members=1",), "`members` must be at least 2"),
-    (("study.ensemble=nowhere",), "expected a folder with an ensemble.json"),
-    (("study.ensemble=ensemble", "dataset.num_classes=3"), "expected images as the members were trained on"),
+    (("study.ensemble=nowhere",), "The folder must have an ensemble.json"),
+    (("study.ensemble=ensemble", "dataset.num_classes=3"), "The members were trained on images with"),
     (("study.settings.fgsm.epsilon=-1",), "`epsilon` must be greater than 0"),
 ]
 
@@ -108,7 +108,7 @@ def test_damaged_weights_are_an_error_with_the_file(tmp_path, command):
         code, _, err = command("analyze", "resume=a")
         (line,) = err.splitlines()
         assert code == 1
-        assert line.startswith("error: expected the weights of network 2 of 2: ")
+        assert line.startswith("error: Cannot read the weights of network 2 of 2:")
         assert line.endswith("(in a/trained/2.pt)") or line.endswith(f"(in {file})")
     file.write_bytes(whole)
     assert command("analyze", "resume=a").code == 0
@@ -117,5 +117,5 @@ def test_damaged_weights_are_an_error_with_the_file(tmp_path, command):
 def test_diverged_members_are_an_error(tmp_path, command):
     code, _, err = command("analyze", *TRAINED, "retrain.lr=1e30", "run=a")
     assert code == 1
-    assert err.startswith("error: expected finite weights: lower the learning rate")
+    assert err.startswith("error: Weights must be finite: lower the learning rate")
     assert not [*tmp_path.rglob("*.pt")]

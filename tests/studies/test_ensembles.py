@@ -46,4 +46,4 @@ def test_runs_of_ensembles_are_compared(command, tmp_path):
         assert float(row[column]) == pytest.approx(100 * summary[name])
     code, _, err = command("analyze", *TINY_DATA, "study=ensembles", "study.runs={mine: nowhere}", "run=b")
     assert code == 1
-    assert err.startswith("error: expected a folder with an ensemble.json")
+    assert err.startswith("error: The folder must have an ensemble.json")

@@ -95,11 +95,11 @@ def test_multiply_adds_by_the_table_are_those_that_are_counted(monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"tables": {}}, "expected tables of latencies"),
-        ({"tables": {"cifar100": "a.csv"}}, "expected an error for each table"),
-        ({"unseen": ["a"]}, "expected devices in one part only, got 'a'"),
+        ({"tables": {}}, "`tables` must have tables of latencies"),
+        ({"tables": {"cifar100": "a.csv"}}, "Each table needs an error"),
+        ({"unseen": ["a"]}, "Devices must be in one part only, got 'a'"),
         ({"draws": 1}, "`draws` must be at least 2"),
-        ({"together": 7}, "expected at most the 6 metrics, got 7"),
+        ({"together": 7}, "There are only 6 metrics, got 7"),
     ],
 )
 def test_bad_settings_are_refused(changed, message):
@@ -139,5 +139,5 @@ def test_impossible_fronts_are_refused_before_scoring(tmp_path, monkeypatch):
         run()
     with pytest.raises(InputError, match=r"errors below 3, got 'none on phone' \(in study.reference.a\)"):
         run(reference=3.0)
-    with pytest.raises(InputError, match="expected a device of the table"):
+    with pytest.raises(InputError, match="Unknown device"):
         run(board="nope")

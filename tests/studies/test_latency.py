@@ -59,5 +59,5 @@ def test_too_few_networks_are_refused():
 
 
 def test_processor_time_is_of_one_thread():
-    with pytest.raises(InputError, match="expected one thread, for processor time, got 2"):
+    with pytest.raises(InputError, match="Processor time needs a single thread: `threads` must be 1, got 2"):
         latency.Latency(clock="processor", threads=2)

@@ -65,11 +65,11 @@ def test_files_of_scores(tmp_path):
     write_scores(path, {name: np.array(values) for name, values in columns.items()})
     again = read_scores(path, METRICS)
     assert {name: values.tolist() for name, values in again.items()} == columns
-    with pytest.raises(InputError, match="expected a column layers"):
+    with pytest.raises(InputError, match="There must be a column layers"):
         read_scores(path, {**METRICS, "layers": Params()})
-    with pytest.raises(InputError, match="expected a file of scores"):
+    with pytest.raises(InputError, match="The file must be one that study=ranking wrote"):
         read_scores(tmp_path / "none.csv", METRICS)
-    with pytest.raises(InputError, match="expected params among the metrics"):
+    with pytest.raises(InputError, match="The metrics must include params"):
         Ranking(metrics={"flops": Flops()})
 
 

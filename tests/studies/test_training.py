@@ -33,5 +33,5 @@ def test_table_has_the_accuracies_of_short_trainings(data, tmp_path, monkeypatch
     assert table.valid_accuracy(genotypes[0], epochs=1) == training(genotypes[0])
     monkeypatch.setattr(ShortTraining, "__call__", lambda *_: pytest.fail("it was trained already"))
     study.run(SPACE, NETWORK, data, tmp_path)
-    with pytest.raises(InputError, match="expected epochs 1"):
+    with pytest.raises(InputError, match="`epochs` must be 1"):
         ShortTrainings(cells=4, epochs=2, seed=3).run(SPACE, NETWORK, data, tmp_path)

@@ -67,4 +67,4 @@ def test_table_of_one_data_set_is_refused(tmp_path, refusal):
     study = Transfer(metrics={"params": Params()}, by=["params"], cells=CELLS)
     one = SimpleNamespace(datasets=["cifar10"])
     message = refusal(study.run, NasBench201(), None, None, one, tmp_path)
-    assert "expected a table of accuracies on several data sets, got 'cifar10'" in message
+    assert "The table must have accuracies on several data sets, got 'cifar10'" in message

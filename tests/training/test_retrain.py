@@ -343,7 +343,7 @@ def test_clip_limits_the_norm_of_all_gradients():
 
 
 def test_two_different_clips_are_refused():
-    with pytest.raises(InputError, match=r"expected clip=1\.0 or clip=None of Retrain"):
+    with pytest.raises(InputError, match=r"`clip` of Retrain must be 1\.0 or None"):
         fit(Retrain(make_network(), CLASSES, clip=5.0), gradient_clip_val=1.0)
 
 
@@ -458,7 +458,7 @@ def test_bad_options_raise(options, message):
 
 
 def test_schedules_need_an_end_of_the_run():
-    with pytest.raises(InputError, match="expected an end of the run: max_epochs, max_steps or max_time"):
+    with pytest.raises(InputError, match="The run needs an end: pass max_epochs, max_steps, or max_time"):
         fit(Retrain(make_network(), CLASSES), epochs=-1)
 
 
@@ -570,17 +570,17 @@ CALLED_OTHERWISE = {
 RETURNED = {
     "entries called otherwise": (
         lambda self, x: {"features": self.maps(x).mean((2, 3)), "classes": self.logits(x)},
-        "expected logits from the network, .* got 'features, classes'",
+        "The network must return logits, alone, first, or named",
     ),
     "maps first": (
         lambda self, x: (self.maps(x), self.logits(x)),
-        r"expected logits \(8, 4\), got \(8, 4, 6, 6\)",
+        r"Logits must have shape",
     ),
-    "classes": (lambda self, x: self.logits(x).argmax(1), r"expected logits \(8, 4\), got \(8,\)"),
-    "other classes": (lambda self, x: self.logits(x)[:, :2], r"expected logits \(8, 4\), got \(8, 2\)"),
+    "classes": (lambda self, x: self.logits(x).argmax(1), r"Logits must have shape"),
+    "other classes": (lambda self, x: self.logits(x)[:, :2], r"Logits must have shape"),
     "a loss in training": (
         lambda self, x: {"loss": self.logits(x).sum()} if self.training else self.logits(x),
-        r"expected logits \(8, 4\), got \(\)",
+        r"Logits must have shape",
     ),
     "probabilities": (lambda self, x: self.logits(x).softmax(1), "leave the last softmax out"),
 }
@@ -609,9 +609,9 @@ def test_one_line_says_how_it_is_to_be_called(name, refusal, tmp_path):
         lambda made: cost(made, (1, 8, 8)),
     ):
         said = refusal(use, network(forward))
-        assert re.search(rf"expected a network of images alone, forward\(x\), got '{got}'", said), said
+        assert re.search(rf"The network must take images alone, forward\(x\), got '{got}'", said), said
     said = refusal(nas_lightning.export, network(forward), tmp_path / "network.pt2", (1, 8, 8))
-    assert "expected a network that takes images of (1, 8, 8)" in said
+    assert "The network fails on images of (1, 8, 8)" in said
 
 
 @pytest.mark.parametrize("name", RETURNED)

@@ -84,7 +84,7 @@ def test_history_keeps_finite_numbers(tmp_path):
     path.write_text(history_line({"epoch": 0, "scores": [0.5, math.nan]}))
     assert read_history(path) == [{"epoch": 0, "scores": [0.5, None]}]
     path.write_text('{"epoch": Infinity}\n')
-    with pytest.raises(InputError, match="expected an epoch"):
+    with pytest.raises(InputError, match="Each line must be an epoch in JSON"):
         read_history(path)
 
 
@@ -176,7 +176,7 @@ def test_file_system_without_locks_warns(tmp_path, monkeypatch, caplog):
 def test_link_in_place_of_the_lock_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").write_text("mine")
     (tmp_path / FILE_NAME).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="expected no link in the place of the lock"):
+    with pytest.raises(InputError, match="The lock file must not be a link"):
         hold(tmp_path).__enter__()
     assert (tmp_path / "elsewhere").read_text() == "mine"
 

@@ -57,11 +57,9 @@ class FrontSearch(BlackBox):
         ranked = self.ranked if is_ranked else {}
         self.metrics = {**objectives.metrics, **ranked}
         if metrics is not None and not ranked:
-            raise InputError(
-                f"expected the objective {RANKING}, which strategy.metrics belong to", where="objectives"
-            )
+            raise InputError(f"`strategy.metrics` needs the objective {RANKING}", where="objectives")
         if (ACCURACY in objectives.names) != (self.objective is not None):
-            expected = f"expected {ACCURACY} and an evaluation (strategy.evaluation) together, or neither"
+            expected = f"The objective {ACCURACY} and an evaluation (strategy.evaluation) need each other"
             raise InputError(expected, got=", ".join(objectives.names), where="objectives")
 
     def look_at(self, genotype: Genotype) -> dict[str, float]:

@@ -97,7 +97,7 @@ class Hnas(PoolSearch):
         self.metric = metric
         if self.objective is None:
             raise InputError(
-                "expected an evaluation (training or table), which the Gaussian process observes",
+                "The Gaussian process needs an evaluation (training or table)",
                 got="none",
                 where="strategy.evaluation",
             )
@@ -152,7 +152,7 @@ def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: floa
     """Return μ and ν: √ν is a quantile of M; at `relative` = 1 both terms have the same median."""
     sound = _sound(M, kappa)
     if not bool(sound.any()):
-        expected = "expected an architecture with a regular kernel and a metric above 0 in the pool"
+        expected = "No architecture of the pool has a regular kernel and a metric above 0: use a larger pool"
         raise InputError(f"{expected}: a larger one, or another metric", got=f"none of {len(M)}")
     M, kappa = M[sound], kappa[sound]
     nu = float(torch.quantile(M, quantile)) ** 2
@@ -175,12 +175,12 @@ def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed
 def check_metric(metric: Metric, where: str) -> None:
     """Raise an `InputError` if the metric cannot be M."""
     if not metric.larger_is_better:
-        raise InputError("expected a metric of which more is better", got=metric, where=where)
+        raise InputError("`metric` must be one for which higher is better", got=metric, where=where)
     if metric.never_positive:
-        raise InputError("expected a metric that can be above 0", got=metric, where=where)
+        raise InputError("`metric` must be one that can be above 0", got=metric, where=where)
 
 
 def check_condition(condition: Metric, where: str) -> None:
     """Raise an `InputError` if the metric cannot be κ."""
     if condition.larger_is_better:
-        raise InputError("expected a metric of which less is better", got=condition, where=where)
+        raise InputError("`condition` must be one for which lower is better", got=condition, where=where)

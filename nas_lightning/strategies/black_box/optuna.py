@@ -75,7 +75,9 @@ class OptunaSearch(FrontSearch):
     ) -> None:
         super().__init__(space, network, data, benchmark, objectives, **black_box)
         if not space.groups:
-            raise InputError("expected a space with groups of decisions", got=space.name, where="strategy")
+            raise InputError(
+                "strategy=optuna needs a space with groups of decisions", got=space.name, where="strategy"
+            )
         self.sampler, self.starts = sampler, starts
         self.distributions = _distributions(space)
         self.trials: list[Trial] = []  # in plain containers, for checkpoints

@@ -123,7 +123,7 @@ class RandomSearch(Strategy):
         self._is_over = self.out_of_time
         if self.trainer.world_size > 1:
             raise InputError(
-                "expected one process, for a search that trains nothing",
+                "A search that trains nothing needs a single process",
                 got=self.trainer.world_size,
                 where="trainer.devices",
             )
@@ -139,7 +139,9 @@ def _accuracy(objectives: Objectives | None, benchmark: TabularBenchmark | None)
     if objectives is None or ACCURACY not in objectives.names:
         return None
     if benchmark is None:
-        expected = "expected a benchmark that has accuracies: benchmark=nasbench201 benchmark.path=…"
+        expected = (
+            "This objective needs a benchmark with accuracies: pass benchmark=nasbench201 benchmark.path=…"
+        )
         raise InputError(expected, got="none", where="objectives")
     return table_accuracy(benchmark)
 
@@ -230,7 +232,7 @@ class PoolSearch(BlackBox):
         worth = {notation: value for notation, value in values.items() if value > -torch.inf}
         if not worth:
             raise InputError(
-                "expected an architecture with finite scores in the pool: a larger one, or other metrics",
+                "No architecture of the pool has finite scores: use a larger pool or other metrics",
                 got=f"none of {len(values)}",
                 where="strategy.pool_size",
             )
@@ -354,7 +356,7 @@ class Greedy(PoolSearch):
         super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
         if self.objective is None:
             raise InputError(
-                "expected an evaluation (training or table) of the best-ranked architectures",
+                "The best-ranked architectures need an evaluation (training or table)",
                 got="none",
                 where="strategy.evaluation",
             )

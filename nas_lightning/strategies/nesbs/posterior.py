@@ -152,7 +152,7 @@ def log_probability_of_sets(decision: Decision, logits: Tensor, sets: Tensor) ->
 def decisions(space: SearchSpace) -> list[Decision]:
     """Return the decisions of a space's architectures, inferred from those that it samples and derives."""
     if not space.groups:
-        raise InputError("expected a space with a supernet", got=space.name, where="space")
+        raise InputError("strategy=nesbs needs a space with a supernet", got=space.name, where="space")
     drawn = space.one_hot(space.sample(torch.Generator().manual_seed(0)))
     found: list[Decision] = []
     for name, group in space.groups.items():

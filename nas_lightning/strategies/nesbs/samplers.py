@@ -170,7 +170,9 @@ def nearest(
     free = [other for other in space.neighbors(genotype) if other not in taken]
     if not free:
         raise InputError(
-            "expected fewer members: the space has no others", got=len(taken) + 1, where="strategy.size"
+            "The space has too few architectures for so many members",
+            got=len(taken) + 1,
+            where="strategy.size",
         )
 
     def product(other: Genotype) -> float:

@@ -102,10 +102,14 @@ class PosteriorTraining(SupernetStrategy):
     ) -> None:
         super().__init__(space, supernet, **options)
         if best_response and posterior_share:
-            raise InputError("expected 0 with best_response=true", got=posterior_share, where=_WHERE)
+            raise InputError(
+                "`posterior_share` must be 0 with best_response=true", got=posterior_share, where=_WHERE
+            )
         if best_response and likelihood_images is not None:
             where = "strategy.likelihood_images"
-            raise InputError("expected null with best_response=true", got=likelihood_images, where=where)
+            raise InputError(
+                "`likelihood_images` must be null with best_response=true", got=likelihood_images, where=where
+            )
         check_search_data(data, type(self).__name__)
         check_classes(supernet, "the likelihood of ensembles is of")
         self.data = data

@@ -101,15 +101,15 @@ class Widening(Connection):
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))  # a configuration has a list
         if len(self.stages) < self.fewest:
-            expected = "expected one stage or more"
+            expected = "`stages` must have at least one entry"
             raise InputError(expected, got=[], where="strategy.edge_weights.stages")
         if any(later >= stage for stage, later in zip(self.stages, self.stages[1:], strict=False)):
-            expected = "expected stages of decreasing K"
+            expected = "`stages` must decrease"
             raise InputError(expected, got=list(self.stages), where="strategy.edge_weights.stages")
 
     def check_supernet(self, supernet: Supernet) -> None:
         if self.stages and supernet.backbone.partial != self.stages[0]:
-            expected = f"expected a supernet with partial={self.stages[0]}, the first stage's"
+            expected = f"The supernet must have partial={self.stages[0]}, as the first stage"
             raise InputError(expected, got=supernet.backbone.partial, where="supernet.partial")
 
     def apply(self, relaxed: RelaxedWeights, arch: Arch, epoch: Epoch, groups: Groups) -> RelaxedWeights:
@@ -157,7 +157,7 @@ class EdgeWeights(Widening):
         if parts.sampler.on_simplex:
             reason = "because the weights of edges are a softmax, and one optimizer moves both"
             name = type(parts.sampler).__name__
-            raise InputError(f"expected a sampler of logits, {reason}", got=name, where="sampler")
+            raise InputError(f"The sampler must be one of logits, {reason}", got=name, where="sampler")
 
     def initial(self, groups: Groups, generator: torch.Generator) -> dict[str, Tensor]:
         return {

@@ -57,5 +57,7 @@ def check(group: Group) -> None:
     learned = [op for op in group.ops if op != SKIP and group.on_edges and has_parameters(op)]
     if not learned or SKIP not in group.ops:
         raise InputError(
-            "expected a space that chooses skips and convolutions on edges", got=group.ops, where="space"
+            "The convergence rate needs a space that chooses skips and convolutions on edges",
+            got=group.ops,
+            where="space",
         )

@@ -35,7 +35,7 @@ class SkipLimit(EarlyStop):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if not any(SKIP in group.ops for group in space.groups.values()):
-            expected = "expected a space with skip connections, whose number ends the search"
+            expected = "This early stop needs a space with skip connections, whose number ends the search"
             raise InputError(expected, got=space.name, where="space")
 
     def update(
@@ -72,7 +72,7 @@ class StableRanking(EarlyStop):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if not any(bool((learned(group).sum(dim=1) > 1).any()) for group in space.groups.values()):
-            expected = "expected a space with two operations with weights on an edge, whose order can change"
+            expected = "This early stop needs a space with two operations with weights on an edge"
             raise InputError(expected, got=space.name, where="space")
 
     def update(

@@ -47,7 +47,7 @@ class GradientMatching(Freezing):
 
     def check_supernet(self, supernet: Supernet) -> None:
         if not supernet.backbone.operations():
-            expected = "expected a space whose operations have weights, which can be frozen"
+            expected = "Freezing needs a space whose operations have weights"
             raise InputError(expected, got="none", where="space")
 
     def update(self, state: FreezeState, cosines: Tensor) -> FreezeState:

@@ -41,7 +41,9 @@ class RandomNoise(WeightPerturbation):
         if parts.sampler.varies:
             reason = "because a step computes only the sampled path, not its neighborhood"
             name = type(parts.sampler).__name__
-            raise InputError(f"expected a sampler of all operations, {reason}", got=name, where="sampler")
+            raise InputError(
+                f"The sampler must be one of all operations, {reason}", got=name, where="sampler"
+            )
 
     def apply(
         self,

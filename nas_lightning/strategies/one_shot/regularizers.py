@@ -58,7 +58,9 @@ class Anchor(Regularizer):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if not isinstance(parts.sampler, Dirichlet):
-            expected = "expected the sampler dirichlet, because the anchor is a Dirichlet distribution"
+            expected = (
+                "This regularizer needs the sampler dirichlet, because the anchor is a Dirichlet distribution"
+            )
             raise InputError(expected, got=type(parts.sampler).__name__, where="sampler")
 
     def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
@@ -104,7 +106,7 @@ class BetaDecay(Regularizer):
         if not parts.sampler.softmax:
             name = type(parts.sampler).__name__
             reason = "because beta decay acts on the logits of a softmax"
-            raise InputError(f"expected a sampler with a softmax, {reason}", got=name, where="sampler")
+            raise InputError(f"The sampler must have a softmax, {reason}", got=name, where="sampler")
 
     def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
         return epoch.between(self.weight_start, self.weight_end) * beta_loss([arch[name] for name in groups])
@@ -163,13 +165,13 @@ class LayerAlignment(WeightRegularizer):
         if not space.repeated:
             reason = "because the layers of this space have separate decisions"
             raise InputError(
-                f"expected a space whose cells share decisions, {reason}", got=space.name, where="space"
+                f"The cells of the space must share decisions, {reason}", got=space.name, where="space"
             )
 
     def check_supernet(self, supernet: Supernet) -> None:
         cells = len(supernet.backbone.widths)
         if cells < 2:
-            expected = "expected two or more cells, whose gradients are aligned"
+            expected = "There must be at least two cells, whose gradients are aligned"
             raise InputError(expected, got=cells, where="supernet.cells")
 
     def gradients(
@@ -286,7 +288,7 @@ class PathDepth(Regularizer):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if not all(group.on_edges and has_deep_path(group) for group in space.groups.values()):
-            expected = "expected a space with learned operations on the edges from each node to the next"
+            expected = "This needs a space with learned operations on the edges from each node to the next"
             raise InputError(expected, got=space.name, where="space")
 
     def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
@@ -448,7 +450,9 @@ def check_skips(space: SearchSpace) -> None:
     groups = space.groups.values()
     if not all(group.on_edges and SKIP in group.ops and len(group.ops) > 1 for group in groups):
         raise InputError(
-            "expected a space that chooses skips and other operations on edges", got=space.name, where="space"
+            "This regularizer needs a space that chooses skips and other operations on edges",
+            got=space.name,
+            where="space",
         )
 
 

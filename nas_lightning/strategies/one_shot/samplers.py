@@ -52,7 +52,7 @@ class TemperatureSampler(Sampler):
     def __post_init__(self) -> None:
         if self.tau_start < self.tau_end:
             got = f"{self.tau_start} and {self.tau_end}"
-            raise InputError("expected tau_start of at least tau_end", got=got, where="strategy.sampler")
+            raise InputError("`tau_start` must be at least `tau_end`", got=got, where="strategy.sampler")
 
     def tau(self, epoch: Epoch) -> float:
         """Return τ in an epoch."""
@@ -147,7 +147,7 @@ class Paths(Sampler):
         return noise[0]
 
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        expected = "expected a sampler with parameters, because probabilities depend on them"
+        expected = "The sampler must have parameters, because probabilities depend on them"
         raise InputError(expected, got=type(self).__name__, where="sampler")
 
 
@@ -186,7 +186,7 @@ class Fair(Paths):
         sizes = {group.shape[1] for group in space.groups.values()}
         if len(sizes) != 1 or any(group.draw != 1 for group in space.groups.values()):
             expected = (
-                "expected a space whose rows all choose one of equally many operations, so that m paths"
+                "This needs a space whose rows all choose one of equally many operations, so that m paths"
             )
             raise InputError(f"{expected} are fair to each", got=space.name, where="space")
 
@@ -384,7 +384,7 @@ class HardConcrete(TemperatureSampler):
         fewest = min(group.shape[1] for group in space.groups.values())
         if self.active_ops > fewest:
             where = "strategy.sampler.active_ops"
-            raise InputError(f"expected 1 to {fewest} operations", got=self.active_ops, where=where)
+            raise InputError(f"`active_ops` must be from 1 to {fewest}", got=self.active_ops, where=where)
 
     def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
         gates = hard_concrete(beta, noise[0], self.tau(epoch), self.stretched)
@@ -474,7 +474,7 @@ class ReinMax(Sampler):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if any(group.draw != 1 for group in space.groups.values()):
-            expected = "expected a space that draws one candidate a row, for which ReinMax is defined"
+            expected = "ReinMax needs a space that draws one candidate a row"
             raise InputError(expected, got=space.name, where="space")
 
     def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:

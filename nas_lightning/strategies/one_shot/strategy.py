@@ -213,7 +213,9 @@ class OneShot(SupernetStrategy):
             lie = "lie" if self.sampler.on_simplex else "do not lie"
             reason = f"because the parameters of {type(self.sampler).__name__} {lie} on the simplex"
             wanted, got = default_optimizer(self.sampler), type(self.arch_optimizer).__name__
-            raise InputError(f"expected {type(wanted).__name__}, {reason}", got=got, where="arch_optimizer")
+            raise InputError(
+                f"`arch_optimizer` must be {type(wanted).__name__}, {reason}", got=got, where="arch_optimizer"
+            )
         if self.arch_step is not None and not self.arch_step.validates:
             self._check_single_level(type(self.arch_step).__name__)
         for part in self.parts:
@@ -231,18 +233,18 @@ class OneShot(SupernetStrategy):
         }
         for name, part in learning.items():
             if part is not None:
-                raise InputError(f"expected no {name}, {reason}", got=type(part).__name__, where=name)
+                raise InputError(f"There can be no {name}, {reason}", got=type(part).__name__, where=name)
         if self.selection is None:
-            expected = f"expected a selection, {reason} to derive a genotype from"
+            expected = f"The strategy needs a selection, {reason} to derive a genotype from"
             raise InputError(expected, got="none", where="selection")
         for name in ("arch_lr", "warmup_epochs"):
             if getattr(self, name):
                 got, where = getattr(self, name), f"strategy.{name}"
-                raise InputError(f"expected no {name}, {reason}", got=got, where=where)
+                raise InputError(f"There can be no {name}, {reason}", got=got, where=where)
 
     def _check_single_level(self, got: str) -> None:
         """A single-level step has no step of the weights of its own, and no validation images."""
-        own_step = "expected a first_order or second_order arch_step, because"
+        own_step = "`arch_step` must be first_order or second_order, because"
         if self.perturbation is not None:
             expected = f"{own_step} a perturbation needs a separate step of the weights"
             raise InputError(expected, got=got, where="arch_step")
@@ -255,7 +257,7 @@ class OneShot(SupernetStrategy):
 
     def _check_data(self, data: SearchData | None) -> None:
         if self.selection is not None and data is None:
-            raise InputError("expected data with validation images, which the selection needs", where="data")
+            raise InputError("The selection needs data with validation images", where="data")
         if data is not None:
             check_search_data(data, "data")
 
@@ -428,7 +430,7 @@ class OneShot(SupernetStrategy):
     def check_length(self, epochs: int | None) -> None:
         super().check_length(epochs)
         if self.arch_step is not None and 0 < (epochs or 0) <= self.warmup_epochs:
-            expected = f"expected fewer epochs of warm-up than the run has, which are {epochs}"
+            expected = f"`warmup_epochs` must be less than the {epochs} epochs of the run"
             raise InputError(expected, got=self.warmup_epochs, where="strategy.warmup_epochs")
 
     def configure_optimizers(self) -> list[Optimizer]:
@@ -542,7 +544,9 @@ def check_kind(name: str, value: Any) -> None:
         if not isinstance(part, kind) and not (part is None and name != "sampler"):
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
             where = "regularizer" if name == "regularizers" else name
-            raise InputError(f"expected {article} {kind.__name__}", got=part, where=f"strategy.{where}")
+            raise InputError(
+                f"`{where}` must be {article} {kind.__name__}", got=part, where=f"strategy.{where}"
+            )
 
 
 def list_terms(

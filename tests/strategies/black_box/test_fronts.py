@@ -152,7 +152,9 @@ def test_tpe_beats_random_sampling():
 
 
 def test_a_space_without_groups_is_refused_by_samplers():
-    with pytest.raises(InputError, match="expected a space with groups of decisions, got 'nasbench101'"):
+    with pytest.raises(
+        InputError, match="strategy=optuna needs a space with groups of decisions, got 'nasbench101'"
+    ):
         build_of(OptunaSearch, parts(space=NasBench101(), sizes={"channels": 4, "cells": 1}))
 
 
@@ -270,30 +272,36 @@ def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["objectives=[params]"], "expected two objectives or more"),
-        (["objectives=[params,params]"], "expected distinct objectives, got 'params'"),
-        (["objectives=[params,latency_ms]"], "expected a device, such as my_laptop.csv"),
-        (["objectives=[params,parms]"], "expected an objective (did you mean 'params'?)"),
+        (["objectives=[params]"], "`objectives` must have at least two entries"),
+        (["objectives=[params,params]"], "`objectives` must be distinct, got 'params'"),
+        (["objectives=[params,latency_ms]"], "A latency needs a device"),
+        (["objectives=[params,parms]"], "Unknown objective (did you mean 'params'?)"),
         (["objectives=params"], "`objectives` must be a valid list, got 'params'"),
-        (["objectives=[params,macs]", "reference=[1]"], "expected 2 numbers, one per objective"),
+        (["objectives=[params,macs]", "reference=[1]"], "There must be 2 numbers, one per objective"),
         (
             ["objectives=[params,macs]", "reference=[1,nan]"],
             "`reference[1]` must be a finite number",
         ),
         (
             ["objectives=[params,macs]", "strategy=darts"],
-            "expected a multi-objective strategy, such as strategy=evolution",
+            "`objectives` needs a multi-objective strategy, such as strategy=evolution",
         ),
         (
             ["objectives=[params,macs]", "strategy=greedy"],
-            "expected a multi-objective strategy, such as strategy=evolution",
+            "`objectives` needs a multi-objective strategy, such as strategy=evolution",
         ),
-        (["objectives=[params,accuracy]"], "expected accuracy and an evaluation"),
-        (["objectives=[params,macs]", "strategy.evaluation=training"], "expected accuracy and an evaluation"),
-        (["objectives=[params,accuracy]", "strategy=random"], "expected a benchmark that has accuracies"),
+        (["objectives=[params,accuracy]"], "The objective accuracy and an evaluation"),
+        (
+            ["objectives=[params,macs]", "strategy.evaluation=training"],
+            "The objective accuracy and an evaluation",
+        ),
+        (
+            ["objectives=[params,accuracy]", "strategy=random"],
+            "This objective needs a benchmark with accuracies: pass benchmark=nasbench201 benchmark.path=…",
+        ),
         (
             ["objectives=[params,macs]", "strategy.metrics=top"],
-            "expected the objective ranking, which",
+            "`strategy.metrics` needs the objective",
         ),
         (["objectives=[params,macs]", "limits.device=a.csv"], "`limits.device` needs limits.latency_ms"),
     ],

@@ -67,7 +67,7 @@ def test_choice_does_not_depend_on_units(scale):
 
 def test_a_pool_without_a_regular_kernel(refusal):
     message = refusal(lambda: in_units(tensor(1.0, 0.0), tensor(math.inf, 1.0), 1.0, 0.5, 1.0))
-    assert message.startswith("expected an architecture with a regular kernel")
+    assert message.startswith("No architecture of the pool has a regular kernel")
 
 
 def test_the_first_rounds_cover_the_metric():
@@ -188,7 +188,7 @@ def test_stopped_in_the_middle_it_makes_the_same_proposals(search, trainer, tmp_
     ("options", "where"),
     [
         ({"metric": NTKCondition()}, "strategy.metric"),
-        ({"metric": Jacov()}, "expected a metric that can be above 0"),
+        ({"metric": Jacov()}, "`metric` must be one that can be above 0"),
         ({"condition": GradNorm()}, "strategy.condition"),
         ({"t": 0.0}, "Hnas.t"),
         ({"starts": 0}, "Hnas.starts"),
@@ -200,7 +200,7 @@ def test_invalid_hnas_options_are_rejected(search, refusal, options, where):
 
 def test_hnas_needs_an_evaluation(data, refusal):
     message = refusal(lambda: Hnas(SPACE, NETWORK, data(), evaluation="none"))
-    assert "expected an evaluation (training or table)" in message
+    assert "The Gaussian process needs an evaluation (training or table)" in message
 
 
 class Below(Params):

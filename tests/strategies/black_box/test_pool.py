@@ -183,8 +183,8 @@ def test_resume_with_a_longer_time_limit(run_rounds, timed, data, trainer, tmp_p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"evaluation": "none"}, "expected an evaluation, whose seconds have a limit"),
-        ({"evaluation": "table"}, "expected a table with a column of seconds"),
+        ({"evaluation": "none"}, "A limit of seconds needs an evaluation"),
+        ({"evaluation": "table"}, "The table must have a column of seconds"),
     ],
 )
 def test_time_limit_needs_times(data, tables, options, message):
@@ -199,9 +199,9 @@ def test_a_file_of_validation_accuracies(tables, timed, tmp_path):
         assert timed.valid_accuracy(genotype, epochs=12) == pytest.approx(99 - convolutions(arch))
         assert timed.seconds_of(genotype) == 100
     (tmp_path / "bad.csv").write_text("arch,seconds\n|none~0|,1\n")
-    with pytest.raises(InputError, match="expected a column 'cifar10_valid'"):
+    with pytest.raises(InputError, match="There must be a column 'cifar10_valid'"):
         TabularNasBench201(tables / "test.csv", validation=tmp_path / "bad.csv")
-    with pytest.raises(InputError, match="expected a CSV or Parquet file"):
+    with pytest.raises(InputError, match="Validation accuracies need a CSV or Parquet file"):
         TabularNasBench201(tables / "test.csv", validation=tmp_path / "none.csv")
 
 
@@ -353,8 +353,8 @@ def _is_path(edges, cell) -> bool:
 @pytest.mark.parametrize(
     ("strategy", "options", "message"),
     [
-        (Robot, {"evaluation": "none"}, "expected an evaluation"),
-        (Predictor, {"evaluation": "none"}, "expected an evaluation"),
+        (Robot, {"evaluation": "none"}, "need an evaluation"),
+        (Predictor, {"evaluation": "none"}, "need an evaluation"),
         (Robot, {"explore": -1}, "`explore` must be at least 0"),
         (Robot, {"proposals": "best"}, "must be .random. or .bayesian."),
         (Predictor, {"starts": 0}, "`starts` must be at least 1"),
@@ -396,9 +396,7 @@ def test_the_whole_of_a_small_space():
 
 def test_more_than_a_space_has(monkeypatch):
     monkeypatch.setattr(sampling, "_MAX_REPEATS", 100)
-    with pytest.raises(
-        InputError, match="expected at most as many architectures as the space has: found 1, got 2"
-    ):
+    with pytest.raises(InputError, match="The space has too few architectures: found 1, got 2"):
         RandomSearch(DartsSpace(nodes=1, ops=["skip_connect"]), count=2)
 
 
@@ -412,5 +410,5 @@ def test_random_search_rejects_several_processes():
     """DistributedDataParallel refuses a module without parameters; its reason is found before it is built."""
     search = RandomSearch(NasBench201())
     search.trainer = SimpleNamespace(world_size=2)
-    with pytest.raises(InputError, match="expected one process, for a search that trains nothing, got 2"):
+    with pytest.raises(InputError, match="A search that trains nothing needs a single process, got 2"):
         search.setup("fit")

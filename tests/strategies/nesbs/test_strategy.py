@@ -313,7 +313,7 @@ def test_the_rounds_of_a_run_are_in_its_folder(nesbs, trainer, tmp_path):
 
 
 def test_rounds_of_another_strategy(cell_space, supernet, data, trainer, tmp_path):
-    with pytest.raises(InputError, match="expected strategy=nesbs, got 'Darts'"):
+    with pytest.raises(InputError, match="This callback needs strategy=nesbs, got 'Darts'"):
         trainer(1, SaveRounds(tmp_path)).fit(Darts(cell_space, supernet(cell_space)), data())
 
 
@@ -328,10 +328,10 @@ def test_rounds_of_another_strategy(cell_space, supernet, data, trainer, tmp_pat
         ({"likelihood_images": -1}, "`likelihood_images` must be greater than 0"),
         ({"valid_batches": 0}, "`valid_batches` must be at least 1"),
         ({"posterior_share": 1.0}, "`posterior_share` must be less than 1"),
-        ({"best_response": True}, "expected 0 with best_response=true"),
+        ({"best_response": True}, "`posterior_share` must be 0 with best_response=true"),
         (
             {"best_response": True, "posterior_share": 0.0, "likelihood_images": 10.0},
-            r"expected null with best_response=true, got 10.0 \(in strategy.likelihood_images\)",
+            r"`likelihood_images` must be null with best_response=true, got 10.0",
         ),
     ],
 )

@@ -166,10 +166,10 @@ def test_resize_to_checkpoint(tmp_path):
 
 
 def test_invalid_stages_are_rejected(cell_space, supernet):
-    with pytest.raises(InputError, match="expected a supernet with partial=4, the first stage's, got 1"):
+    with pytest.raises(InputError, match="The supernet must have partial=4, as the first stage, got 1"):
         OneShot(cell_space, supernet(cell_space, channels=8), edge_weights=Widening())
-    with pytest.raises(InputError, match="expected stages of decreasing K"):
+    with pytest.raises(InputError, match="`stages` must decrease"):
         Widening((2, 2))
-    with pytest.raises(InputError, match="expected one stage or more"):
+    with pytest.raises(InputError, match="`stages` must have at least one entry"):
         Widening(())
     assert EdgeWeights(()).stages == ()

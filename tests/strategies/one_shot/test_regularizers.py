@@ -200,7 +200,9 @@ def test_the_same_weights_in_each_cell_are_those_of_all(cell_space, darts_space,
 
 
 def test_alignment_needs_two_cells(darts_space, supernet):
-    with pytest.raises(InputError, match="expected two or more cells, whose gradients are aligned, got 1"):
+    with pytest.raises(
+        InputError, match="There must be at least two cells, whose gradients are aligned, got 1"
+    ):
         OneShot(darts_space, supernet(darts_space, cells=1), regularizer=[LayerAlignment()])
 
 
