@@ -41,18 +41,18 @@ class DaskLauncher(Launcher):
             futures = [
                 client.submit(
                     run_in_worker,
-                    *(initial_job_idx + place, [*words], self.context, self.config, self.function, state),
+                    *(initial_job_idx + place, [*overrides], self.context, self.config, self.function, state),
                     pure=False,
                     retries=0,
                 )
-                for place, words in enumerate(job_overrides)
+                for place, overrides in enumerate(job_overrides)
             ]
             return list(client.gather(futures))
 
 
 def run_in_worker(
     number: int,
-    words: list[str],
+    overrides: list[str],
     context: HydraContext,
     config: DictConfig,
     function: TaskFunction,
@@ -63,7 +63,7 @@ def run_in_worker(
 
     setup_globals()
     Singleton.set_state(state)
-    own = context.config_loader.load_sweep_config(config, words)
+    own = context.config_loader.load_sweep_config(config, overrides)
     with open_dict(own):
         own.hydra.job.id, own.hydra.job.num = f"{own.hydra.job.name}_{number}", number
     HydraConfig.instance().set_config(own)

@@ -56,9 +56,9 @@ class OptunaSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from nas_lightning.cli.optuna_sweeper import Trials
 
-        words = [*(f"{name}={value}" for name, value in self.params.items()), *arguments]
+        overrides = [*(f"{name}={value}" for name, value in self.params.items()), *arguments]
         assert self.config is not None
-        trials = Trials(self.config, words, self.loader, **self.settings)
+        trials = Trials(self.config, overrides, self.loader, **self.settings)
         return trials.run(self.launcher, self.validate_batch_is_legal)
 
 

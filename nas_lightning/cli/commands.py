@@ -25,7 +25,7 @@ _TASK = ("task=", "task.")
 
 def command_to_train(record: Record, run: Path, facts: RunFacts, images: Iterable[str]) -> str:
     """Return the command that trains the found architectures on the same images."""
-    words = [
+    command = [
         *program("train", record.folders),
         "genotype=file",
         f"genotype.path={hydra_value(short_path(run))}",
@@ -33,7 +33,7 @@ def command_to_train(record: Record, run: Path, facts: RunFacts, images: Iterabl
     several = ["ensemble=all"] if len(facts.notation) > 1 else []
     several = several if facts.knee is None else ["genotype.index=knee"]
     own = _permissions({"operations": custom_targets(facts.space_settings.get("ops", ()))})
-    return shlex.join([*words, *own, *several, *images, *record.settings(*_TASK, "network.")])
+    return shlex.join([*command, *own, *several, *images, *record.settings(*_TASK, "network.")])
 
 
 def command_to_repeat(record: Record, facts: RunFacts) -> str:
@@ -45,12 +45,12 @@ def command_to_repeat(record: Record, facts: RunFacts) -> str:
 def command_to_resume(record: Record, run: Path) -> str:
     """Return the command that resumes a run or sweep, with `trust=true` if its settings need that."""
     sweep = ["-m"] if record.is_sweep else []
-    words = [*program(record.script, record.folders), *sweep, f"resume={hydra_value(short_path(run))}"]
+    command = [*program(record.script, record.folders), *sweep, f"resume={hydra_value(short_path(run))}"]
     try:
         check_saved(record.config, record.folders)
     except InputError:
-        words.append("trust=true")
-    return shlex.join(words)
+        command.append("trust=true")
+    return shlex.join(command)
 
 
 Own = Mapping[str, Sequence[str]]
@@ -93,7 +93,7 @@ def uses_of_ensemble(
     }
 
 
-def image_words(
+def image_overrides(
     record: Record, choice: str, settings: Mapping[str, Any], option: Mapping[str, Any]
 ) -> list[str]:
     """Return the overrides that choose the same images again.
@@ -105,7 +105,7 @@ def image_words(
         option: the defaults of the option.
 
     >>> own = {"root": "data", "batch_size": 8, "shape": [1, 8, 8]}
-    >>> image_words(Record((), {}, {}), "fake", {**own, "batch_size": 9, "root": "my data"}, own)
+    >>> image_overrides(Record((), {}, {}), "fake", {**own, "batch_size": 9, "root": "my data"}, own)
     ['dataset=fake', 'dataset.root="my data"']
     """
     typed = record.settings("dataset.")

@@ -23,7 +23,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from nas_lightning.cli.build import own_modules
-from nas_lightning.cli.commands import command_to_resume, image_words
+from nas_lightning.cli.commands import command_to_resume, image_overrides
 from nas_lightning.cli.resume import PREFIX
 from nas_lightning.cli.saved import OF_FOLDER, check_kept, check_saved
 from nas_lightning.errors import DivergenceError, InputError, describe_system_error, original_message
@@ -92,7 +92,7 @@ class Job:
         typed = self.record.without("hydra.")
         runtime = {**self.record.hydra["runtime"], "choices": saved.choices}
         record = replace(
-            self.record, words=(*saved.words, *typed), hydra={**self.record.hydra, "runtime": runtime}
+            self.record, overrides=(*saved.overrides, *typed), hydra={**self.record.hydra, "runtime": runtime}
         )
         return Job(self.cfg, record)
 
@@ -121,9 +121,9 @@ class Job:
         return self.folder.is_complete
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         """The overrides, as in the run's summary."""
-        return tuple(word.lstrip("+") for word in self.record.words)
+        return tuple(word.lstrip("+") for word in self.record.overrides)
 
     @property
     def own(self) -> dict[str, list[str]]:
@@ -138,7 +138,7 @@ class Job:
             OmegaConf.load(option_file("dataset", choice, self.record.folders)), resolve=False
         )
         settings: Any = OmegaConf.to_container(self.cfg.dataset, resolve=False)
-        return image_words(self.record, choice, settings, option)
+        return image_overrides(self.record, choice, settings, option)
 
     # Around the work
 
@@ -176,10 +176,10 @@ class Job:
                 claim_gpus(int(devices))
         argv, before = sys.argv[:], {name: os.environ.get(name) for name in _DDP_VARIABLES}
         folders = [part for folder in self.record.folders for part in ("--config-dir", str(folder))]
-        words = [*self.record.without("hydra.sweep"), "hydra.mode=RUN"]
+        overrides = [*self.record.without("hydra.sweep"), "hydra.mode=RUN"]
         if self.cfg.resume is not None:
-            words = [f"resume={quote(self.cfg.run)}", "trust=true"]  # this process has checked the folder
-        sys.argv[1:] = [*folders, *words]
+            overrides = [f"resume={quote(self.cfg.run)}", "trust=true"]  # this process has checked the folder
+        sys.argv[1:] = [*folders, *overrides]
         try:
             yield
         finally:
@@ -238,7 +238,7 @@ class Job:
         text = str(message) if message else self._keep_traceback(error)
         print(f"error: {text}", file=sys.stderr)
         facts = RunFacts(
-            _KINDS[self.record.script], seed=self.cfg.seed, seconds=0.0, words=self.words, error=text
+            _KINDS[self.record.script], seed=self.cfg.seed, seconds=0.0, overrides=self.overrides, error=text
         )
         if retries:
             print(f"Trying again ({retries} left).", flush=True)
@@ -275,14 +275,14 @@ def record_of(cfg: DictConfig, hydra: Any) -> Record:
     """Return the record of a job that Hydra has started."""
     about: Any = OmegaConf.to_container(hydra, resolve=False, enum_to_str=True)
     about["job"]["config_name"] = str(hydra.job.config_name).removeprefix(PREFIX)
-    words = [word for word in hydra.overrides.task if not word.startswith(OF_FOLDER)]
-    return record_of_config(cfg, words, about)
+    overrides = [word for word in hydra.overrides.task if not word.startswith(OF_FOLDER)]
+    return record_of_config(cfg, overrides, about)
 
 
-def record_of_config(cfg: DictConfig, words: Iterable[str], hydra: Mapping[str, Any]) -> Record:
+def record_of_config(cfg: DictConfig, overrides: Iterable[str], hydra: Mapping[str, Any]) -> Record:
     """Return the record of a run; interpolations such as `${run}` and `${seed}` are kept."""
     config: Any = OmegaConf.to_container(cfg, resolve=False, enum_to_str=True)
-    return Record(tuple(words), {**config, "run": None, "resume": None, "trust": False}, hydra)
+    return Record(tuple(overrides), {**config, "run": None, "resume": None, "trust": False}, hydra)
 
 
 def refuse(error: Exception, in_sweep: bool) -> NoReturn:

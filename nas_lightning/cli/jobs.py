@@ -101,7 +101,9 @@ def run_search(job: Job) -> RunFacts:
     with published(trainer.loggers, parts.folder):
         start = checkpoint(cfg, strategy)
         _announce(f"Searching {parts.space.name} with {strategy.label} on {parts.data.name}", cfg)
-        facts = search(strategy, parts, trainer, derivation=derivation, checkpoint=start, words=job.words)
+        facts = search(
+            strategy, parts, trainer, derivation=derivation, checkpoint=start, overrides=job.overrides
+        )
         if trainer.is_global_zero:
             if cfg.limits.minutes is not None and facts.seconds is not None:
                 print(f"took {duration(facts.seconds)} of {duration(60 * cfg.limits.minutes)}")
@@ -190,7 +192,7 @@ def run_training(job: Job, show: Show = show_run) -> RunFacts:
     with published(trainer.loggers, parts.folder):
         start = checkpoint(cfg, training.module)
         _announce(f"Training {what} on {data.name}: {training.size}{origin}", cfg)
-        facts = fit(training, parts, trainer, start, job.words)
+        facts = fit(training, parts, trainer, start, job.overrides)
         if trainer.is_global_zero:
             show(job, facts, uses_of_model(job.record, parts.folder, job.own))
     return facts
@@ -287,7 +289,7 @@ def run_ensemble(job: Job) -> RunFacts:
         return RunFacts("ensemble")
     own = own_parts(job.cfg, job.record.folders)
     device = build(job.cfg.trainer, logger=False).strategy.root_device
-    end = conclude(plan, runs, build_data(job.cfg), job.folder.path, job.cfg.seed, device, job.words, own)
+    end = conclude(plan, runs, build_data(job.cfg), job.folder.path, job.cfg.seed, device, job.overrides, own)
     following = uses_of_ensemble(job.record, job.folder.path, end.networks, job.images, job.own)
     _show_ensemble(job, end, following)
     return end.facts
@@ -402,7 +404,7 @@ def run_study(job: Job) -> RunFacts:
         named = named_parts(question, parts)
     print(f"Study {name}, seed {cfg.seed} → {short_path(cfg.run)}", flush=True)
     findings = question.run(**named)
-    facts = write_findings(findings, parts, name, time.monotonic() - start, job.words)
+    facts = write_findings(findings, parts, name, time.monotonic() - start, job.overrides)
     report = write_report(parts.folder, findings=findings)
     if cfg.resume is None:
         link_sources(parts.folder)

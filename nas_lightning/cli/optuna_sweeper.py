@@ -52,7 +52,7 @@ class Trials:
 
     Args:
         config: the configuration of the sweep, with the node `hydra`.
-        words: the overrides; those that vary are sampled.
+        overrides: the overrides; those that vary are sampled.
         loader: Hydra's config loader.
         sampler: one of `SAMPLERS`.
         n_trials: total number of trials.
@@ -65,7 +65,7 @@ class Trials:
     def __init__(
         self,
         config: DictConfig,
-        words: Sequence[str],
+        overrides: Sequence[str],
         loader: ConfigLoader,
         *,
         sampler: str,
@@ -88,12 +88,12 @@ class Trials:
         self.folder = Path(config.hydra.sweep.dir)
         self.objectives = [*objectives] if objectives else [str(config.objective)]
         self.directions = directions_of(self.objectives, directions)
-        overrides = OverridesParser.create(loader).parse_overrides([*words])
-        self.space = {o.get_key_element(): distribution(o) for o in overrides if o.is_sweep_override()}
+        parsed = OverridesParser.create(loader).parse_overrides([*overrides])
+        self.space = {o.get_key_element(): distribution(o) for o in parsed if o.is_sweep_override()}
         if not self.space:
             raise InputError("Nothing varies. Pass a setting such as strategy.lr=interval(0.01,0.1).")
         self.chooses = any(map(loader.get_group_options, self.space))  # jobs may differ in their metrics
-        self.fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
+        self.fixed = [str(o.input_line) for o in parsed if not o.is_sweep_override()]
         self.make_sampler, self.seed = SAMPLERS[sampler], seed
         machine = re.sub(r"[^\w.-]", "_", socket.gethostname())
         self.owner = f"on_{machine}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -107,9 +107,9 @@ class Trials:
         with ExitStack() as stack:
             stack.enter_context(hold(_owners_folder(self.folder, self.owner)))
             while trials := self._next(study):
-                check([self._words(trial) for trial in trials])
+                check([self._overrides(trial) for trial in trials])
                 for together in _consecutive(trials):
-                    batch = [self._words(trial) for trial in together]
+                    batch = [self._overrides(trial) for trial in together]
                     returns += launcher.launch(batch, initial_job_idx=together[0].number)
                     self._tell(study, together)
         self._write_best(study)
@@ -178,7 +178,7 @@ class Trials:
                 raise InputError(f"A process has a plain name, not {owner!r:.100}.", where=where)
         return trials
 
-    def _words(self, trial: FrozenTrial) -> list[str]:
+    def _overrides(self, trial: FrozenTrial) -> list[str]:
         return [*self.fixed, *(f"{name}={value}" for name, value in trial.params.items())]
 
     def _tell(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
@@ -263,8 +263,8 @@ def distribution(override: Override) -> BaseDistribution:
     """Return the distribution of an override of a sweep.
 
     >>> from hydra.core.override_parser.overrides_parser import OverridesParser
-    >>> words = ["lr=tag(log,interval(0.01,1))", "n=int(interval(1,4))", "k=range(2,9,3)", "seed=0,1"]
-    >>> for override in OverridesParser.create().parse_overrides(words):
+    >>> overrides = ["lr=tag(log,interval(0.01,1))", "n=int(interval(1,4))", "k=range(2,9,3)", "seed=0,1"]
+    >>> for override in OverridesParser.create().parse_overrides(overrides):
     ...     print(distribution(override))
     FloatDistribution(high=1.0, log=True, low=0.01, step=None)
     IntDistribution(high=4, log=False, low=1, step=1)

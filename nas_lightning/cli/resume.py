@@ -79,9 +79,9 @@ def names_module(word: str) -> bool:
     return named or "_target_" in word or key == "network.path" or word == "trust=true"
 
 
-def _value(words: Sequence[str], key: str) -> str | None:
+def _value(overrides: Sequence[str], key: str) -> str | None:
     """Return the last value of a key in the overrides, None if it is null or missing."""
-    values = [word.partition("=")[2].strip("\"'") for word in words if word.startswith(f"{key}=")]
+    values = [word.partition("=")[2].strip("\"'") for word in overrides if word.startswith(f"{key}=")]
     return values[-1] if values and values[-1] != "null" else None
 
 
@@ -122,12 +122,12 @@ def saved_overrides(record: Record, typed: Sequence[str]) -> list[str]:
     """
     of_hydra = look_up(record.hydra, "overrides", "hydra")
     plain = [word for word in of_hydra or () if isinstance(word, str) and _SWEEPER.fullmatch(word)]
-    for word in record.words:
+    for word in record.overrides:
         key = word.lstrip("+~").partition("=")[0]
         if "${" in word or "@" in key or key.startswith(("hydra", "-")) or not re.match(r"[A-Za-z]", key):
             raise InputError(
                 f"The sweep was started with `{word}`: type its command again instead of resume=."
             )
-    own = [word for word in record.words if not word.startswith(OF_FOLDER)]
+    own = [word for word in record.overrides if not word.startswith(OF_FOLDER)]
     replaced = {word.lstrip("+~").partition("=")[0] for word in typed}
     return [word for word in (*plain, *own) if word.lstrip("~").partition("=")[0] not in replaced]

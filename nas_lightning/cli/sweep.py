@@ -106,8 +106,8 @@ def record_of_sweep(config: DictConfig) -> Record:
 
     plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     hydra = plain.pop("hydra")
-    words = (word for word in config.hydra.overrides.task if not word.startswith(OF_FOLDER))
-    return Record(tuple(words), plain, hydra)
+    overrides = (word for word in config.hydra.overrides.task if not word.startswith(OF_FOLDER))
+    return Record(tuple(overrides), plain, hydra)
 
 
 def check_same_sweep(old: Record, new: Record, folder: Path) -> None:
@@ -128,7 +128,7 @@ def _swept(record: Record) -> list[Any]:
     """Return the settings that define a sweep's jobs: what varies, the sweeper, and the folders' names."""
     settings = look_up(record.hydra, "sweeper") or {}
     sweeper = {name: value for name, value in settings.items() if name not in _HOW_MANY}
-    varied = [word.lstrip("+") for word in record.words if _is_varied(word)]
+    varied = [word.lstrip("+") for word in record.overrides if _is_varied(word)]
     return [*varied, sweeper, look_up(record.hydra, "sweep", "subdir")]
 
 

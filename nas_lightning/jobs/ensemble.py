@@ -65,7 +65,7 @@ def ensemble(
     architecture: int = 0,
     architectures: int = 1,
     device: str | torch.device = "cpu",
-    words: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> RunFacts:
     """Train the members of an ensemble and evaluate them together.
 
@@ -78,11 +78,11 @@ def ensemble(
         architecture: index of the chosen architecture.
         architectures: number of architectures.
         device: device of the evaluation.
-        words: the overrides of the run, for its summary.
+        overrides: the overrides of the run, for its summary.
     """
     members = plan.members(architecture, architectures)
     runs = train_members(plan, members, Path(folder), train_member)
-    return conclude(plan, runs, data, Path(folder), seed, device, words).facts
+    return conclude(plan, runs, data, Path(folder), seed, device, overrides).facts
 
 
 def train_members(
@@ -123,7 +123,7 @@ def conclude(
     folder: Path,
     seed: int,
     device: str | torch.device,
-    words: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     own: Mapping[str, Any] = {},
 ) -> Conclusion:
     """Select members, evaluate the ensemble, and write it.
@@ -135,7 +135,7 @@ def conclude(
         folder: the run's folder.
         seed: the run's seed.
         device: device of the evaluation.
-        words: the overrides of the run.
+        overrides: the overrides of the run.
         own: custom parts, as keywords of `make_space`.
     """
     start, earlier = time.monotonic(), _training_seconds(runs)
@@ -160,7 +160,7 @@ def conclude(
         seed=seed,
         metrics={name: round(value, 6) for name, value in metrics.items()},
         seconds=round(earlier + time.monotonic() - start, 1),
-        words=tuple(words),
+        overrides=tuple(overrides),
         space=described[0].genotype.space,
         space_settings=described[0].genotype.settings.to_dict(),
         dataset=data.name,

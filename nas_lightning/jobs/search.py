@@ -31,7 +31,7 @@ def search(
     *,
     derivation: Derivation | None = None,
     checkpoint: str | Path | None = None,
-    words: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> RunFacts:
     """Run a search, and write its results to the folder.
 
@@ -41,7 +41,7 @@ def search(
         trainer: fits the strategy. Default: `parts.trainer()`.
         derivation: derives genotypes from the fitted strategy. Default: `strategy.derive()`.
         checkpoint: the checkpoint of a stopped run to resume.
-        words: the overrides of the run, for its summary.
+        overrides: the overrides of the run, for its summary.
 
     >>> from tempfile import TemporaryDirectory
     >>> from nas_lightning.data import Fake
@@ -79,7 +79,7 @@ def search(
         seed=parts.seed,
         metrics={**last_metrics(trainer, parts.folder), **looked_up},
         seconds=seconds,
-        words=tuple(words),
+        overrides=tuple(overrides),
         space=parts.space.name,
         space_settings=parts.space.settings.to_dict(),
         dataset=parts.data.name,

@@ -15,7 +15,7 @@ from nas_lightning.studies.base import Study
 
 
 def study(
-    question: Study, parts: Parts[SearchData], *, name: str | None = None, words: Sequence[str] = ()
+    question: Study, parts: Parts[SearchData], *, name: str | None = None, overrides: Sequence[str] = ()
 ) -> RunFacts:
     """Run a study, and write its tables and figures to the folder.
 
@@ -23,12 +23,12 @@ def study(
         question: the study.
         parts: the parts that it can name, and the folder of the run.
         name: name of the study. Default: the name of its class.
-        words: the overrides of the run, for its summary.
+        overrides: the overrides of the run, for its summary.
     """
     start = time.monotonic()
     findings = question.run(**named_parts(question, parts))
     seconds = time.monotonic() - start
-    return write_findings(findings, parts, name or type(question).__name__, seconds, words)
+    return write_findings(findings, parts, name or type(question).__name__, seconds, overrides)
 
 
 def named_parts(question: Study, parts: Parts[SearchData]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def named_parts(question: Study, parts: Parts[SearchData]) -> dict[str, Any]:
 
 
 def write_findings(
-    findings: Findings, parts: Parts[SearchData], name: str, seconds: float, words: Sequence[str] = ()
+    findings: Findings, parts: Parts[SearchData], name: str, seconds: float, overrides: Sequence[str] = ()
 ) -> RunFacts:
     """Write the results of a study and its summary."""
     files = findings.write(parts.folder)
@@ -59,7 +59,7 @@ def write_findings(
         seed=parts.seed,
         metrics=dict(findings.numbers),
         seconds=round(seconds, 1),
-        words=tuple(words),
+        overrides=tuple(overrides),
         study=name,
         files=tuple(str(path.relative_to(parts.folder)) for path in files),
     )

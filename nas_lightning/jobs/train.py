@@ -59,7 +59,7 @@ def train(
     *,
     pretrained: str | Path | None = None,
     checkpoint: str | Path | None = None,
-    words: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> RunFacts:
     """Train an architecture, and write its model to the folder.
 
@@ -69,7 +69,7 @@ def train(
         trainer: fits and tests. Default: `parts.trainer()`.
         pretrained: the run of a training, or its model's file, whose weights the training starts from.
         checkpoint: the checkpoint of a stopped run to resume.
-        words: the overrides of the run, for its summary.
+        overrides: the overrides of the run, for its summary.
 
     >>> from functools import partial
     >>> from tempfile import TemporaryDirectory
@@ -85,7 +85,7 @@ def train(
     ...     describe(folder).genotype == genotype
     True
     """
-    return fit(prepare_training(genotype, parts, pretrained), parts, trainer, checkpoint, words)
+    return fit(prepare_training(genotype, parts, pretrained), parts, trainer, checkpoint, overrides)
 
 
 def prepare_training(
@@ -131,7 +131,7 @@ def fit(
     parts: Parts[ImageData | ExternalData],
     trainer: pl.Trainer | None = None,
     checkpoint: str | Path | None = None,
-    words: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> RunFacts:
     """Fit and test a prepared training, and write its model; see `train` for the arguments."""
     folder, (genotype, module, described, size, _) = RunFolder(parts.folder), training
@@ -148,7 +148,7 @@ def fit(
         seed=parts.seed,
         metrics=last_metrics(trainer, parts.folder),
         seconds=round(stopwatch.seconds(), 1),
-        words=tuple(words),
+        overrides=tuple(overrides),
         space=parts.space.name,
         space_settings=parts.space.settings.to_dict(),
         dataset=parts.data.name,

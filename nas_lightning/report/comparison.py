@@ -386,7 +386,7 @@ def _read_job_sweep(folder: Path) -> Job:
             return read_summary(folder)
         return {
             "error": _why_unfinished(folder),
-            "overrides": [w.lstrip("+") for w in read_start(folder).words],
+            "overrides": [w.lstrip("+") for w in read_start(folder).overrides],
         }
     except InputError as error:
         return {"error": str(error), "overrides": []}

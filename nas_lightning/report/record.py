@@ -189,19 +189,19 @@ class RunRecord:
         place = str(self.run.absolute())
         path = quote_where_needed(place)
         if not self.facts:
-            words = [*program(_SCRIPTS[self.kind]), f"resume={path}"]
-            yield "Resume it", shlex.join(words)
+            command = [*program(_SCRIPTS[self.kind]), f"resume={path}"]
+            yield "Resume it", shlex.join(command)
         elif self.kind == "search":
             several = ["ensemble=all"] if len(self.notations) > 1 else []
             several = ["genotype.index=knee"] if "knee" in self.facts else several
-            words = [*program("train"), "genotype=file", f"genotype.path={path}", *several]
-            yield "Train it", shlex.join([*words, *self._plain_words()])
+            command = [*program("train"), "genotype=file", f"genotype.path={path}", *several]
+            yield "Train it", shlex.join([*command, *self._plain_overrides()])
         elif self.kind == "training":
             yield IN_PYTHON, f"network = nas_lightning.load({place!r}, with_normalization=True)"
             yield "Predict the images of a folder", f"{shlex.join([*program('predict'), place])} …"
             yield "Export it", shlex.join([*program("export"), place, f"{place}/model.onnx"])
 
-    def _plain_words(self) -> Iterator[str]:
+    def _plain_overrides(self) -> Iterator[str]:
         """Yield overrides for the same images and sizes, without those that could name code."""
         dataset = self.choices.get("dataset", self.facts.get("dataset"))
         if dataset is not None:
@@ -211,7 +211,7 @@ class RunRecord:
             typed_in = str(look_up(self.start_record.hydra, "runtime", "cwd") or ".")
             folder = os.path.abspath(os.path.join(typed_in, os.path.expanduser(root)))
             yield f"dataset.root={quote_where_needed(folder)}"
-        yield from filter(_PLAIN_WORD.fullmatch, self.start_record.words)
+        yield from filter(_PLAIN_WORD.fullmatch, self.start_record.overrides)
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

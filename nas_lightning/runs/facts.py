@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 KINDS = ("search", "training", "ensemble", "study")
 SIZES = ("params", "macs", "seconds")
 """Costs that runs can be compared by."""
-_IN_JSON = {"words": "overrides"}
 
 
 def _versions() -> dict[str, str]:
@@ -46,7 +45,7 @@ class RunFacts:
         seed: seed of all random numbers.
         metrics: the last value of each metric.
         seconds: duration of all starts; of a study only the last one.
-        words: the overrides that were typed.
+        overrides: the overrides that were typed.
         space: the name of the search space.
         space_settings: arguments of the space.
         dataset: the name of the data set.
@@ -76,7 +75,7 @@ class RunFacts:
     seed: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
-    words: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     space: str | None = None
     space_settings: Mapping[str, Any] = field(default_factory=dict)
     dataset: str | None = None
@@ -106,8 +105,8 @@ class RunFacts:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, without unknown ones."""
-        pairs = ((_IN_JSON.get(f.name, f.name), getattr(self, f.name)) for f in fields(self))
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         kept = ("metrics", "overrides")
         return {name: v for name, v in plain.items() if name in kept or v not in (None, [], {})}
 
@@ -146,8 +145,8 @@ class RunFacts:
         """Return the facts in the values of `as_dict`."""
         if not isinstance(data, Mapping):
             raise InputError("The file must have the facts of a run", got=data, where=where)
-        known = {_IN_JSON.get(f.name, f.name): f.name for f in fields(cls)}
-        values = {known[name]: value for name, value in data.items() if name in known}
+        known = {f.name for f in fields(cls)}
+        values = {name: value for name, value in data.items() if name in known}
         values["metrics"] = not_finite_as_nan(values.get("metrics", {}))
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         return cls(**{"kind": _infer_kind(data), "versions": {}, **values})

@@ -16,7 +16,7 @@ from nas_lightning.utils.files import read_text, replacing, write_whole
 
 RECORD = ".hydra"
 MOST_VALUES = 100_000  # far above any configuration; nested yaml aliases can expand without end
-_WORDS, _CONFIG, _HYDRA = "overrides.yaml", "config.yaml", "hydra.yaml"
+_OVERRIDES, _CONFIG, _HYDRA = "overrides.yaml", "config.yaml", "hydra.yaml"
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Record:
     """The record of a run's start.
 
     Args:
-        words: the overrides on the command line.
+        overrides: the overrides on the command line.
         config: the composed configuration, with interpolations such as `${run}`.
         hydra: the node `hydra`: script, chosen options, and config folders.
 
@@ -32,7 +32,7 @@ class Record:
     'search'
     """
 
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
     config: Mapping[str, Any]
     hydra: Mapping[str, Any]
 
@@ -59,11 +59,11 @@ class Record:
         >>> record.settings("trainer."), record.without("seed=")
         (['++trainer.precision=16'], ['strategy=darts', '++trainer.precision=16'])
         """
-        return [word for word in self.words if word.lstrip("+").startswith(beginnings)]
+        return [word for word in self.overrides if word.lstrip("+").startswith(beginnings)]
 
     def without(self, *beginnings: str) -> list[str]:
         """Return the other overrides."""
-        return [word for word in self.words if not word.lstrip("+").startswith(beginnings)]
+        return [word for word in self.overrides if not word.lstrip("+").startswith(beginnings)]
 
     @property
     def kind(self) -> str | None:
@@ -91,7 +91,7 @@ class Record:
 
     def write(self, run: Path) -> None:
         """Write all files atomically; replace an incomplete record."""
-        contents = {_WORDS: list(self.words), _CONFIG: self.config, _HYDRA: {"hydra": self.hydra}}
+        contents = {_OVERRIDES: list(self.overrides), _CONFIG: self.config, _HYDRA: {"hydra": self.hydra}}
         if (run / RECORD).exists() and not has_record(run):
             shutil.rmtree(run / RECORD)
         with replacing(run / RECORD) as folder:
@@ -102,12 +102,12 @@ class Record:
 
 def has_record(run: Path) -> bool:
     """Return whether the folder has a complete record; its overrides are written last."""
-    return (run / RECORD / _WORDS).is_file()
+    return (run / RECORD / _OVERRIDES).is_file()
 
 
 def remove_record(run: Path) -> None:
     """Remove the record; the overrides first, so that an interrupted removal leaves no valid record."""
-    (run / RECORD / _WORDS).unlink(missing_ok=True)
+    (run / RECORD / _OVERRIDES).unlink(missing_ok=True)
     shutil.rmtree(run / RECORD, ignore_errors=True)
 
 
@@ -119,16 +119,18 @@ def read_record(run: Path) -> Record:
     Raises:
         InputError: A file is damaged.
     """
-    words, config, hydra = (_read(run / RECORD / name) for name in (_WORDS, _CONFIG, _HYDRA))
-    if not isinstance(words or [], list) or not all(isinstance(word, str) for word in words or []):
-        raise InputError("The file must have a list of overrides", got=words, where=run / RECORD / _WORDS)
+    overrides, config, hydra = (_read(run / RECORD / name) for name in (_OVERRIDES, _CONFIG, _HYDRA))
+    if not isinstance(overrides or [], list) or not all(isinstance(word, str) for word in overrides or []):
+        raise InputError(
+            "The file must have a list of overrides", got=overrides, where=run / RECORD / _OVERRIDES
+        )
     for name, content in ((_CONFIG, config), (_HYDRA, hydra)):
         if not isinstance(content or {}, dict):
             raise InputError("The file must have a mapping", got=content, where=run / RECORD / name)
     own = (hydra or {}).get("hydra") or {}
     if not isinstance(own, dict):
         raise InputError("The file must have a mapping", got=own, where=run / RECORD / _HYDRA)
-    return Record(tuple(words or ()), config or {}, own)
+    return Record(tuple(overrides or ()), config or {}, own)
 
 
 def read_config_text(run: Path) -> str:

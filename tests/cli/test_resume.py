@@ -13,16 +13,16 @@ from nas_lightning.runs.record import Record, read_record
 from tests.cli.conftest import TINY_SEARCH
 
 
-def write_record(run: Path, words=("seed=1",), *, script="search", sweep=False, config=None) -> Path:
+def write_record(run: Path, overrides=("seed=1",), *, script="search", sweep=False, config=None) -> Path:
     hydra = {"job": {"config_name": script}, "mode": "MULTIRUN" if sweep else "RUN"}
     run.mkdir(parents=True, exist_ok=True)
-    Record(tuple(words), {"seed": 1} if config is None else config, hydra).write(run)
+    Record(tuple(overrides), {"seed": 1} if config is None else config, hydra).write(run)
     return run
 
 
 def test_read_start(tmp_path):
     run, sweep = write_record(tmp_path / "run"), write_record(tmp_path / "sweep", sweep=True)
-    assert read_start("search", run, sweep=False).words == ("seed=1",)
+    assert read_start("search", run, sweep=False).overrides == ("seed=1",)
     assert read_start("search", sweep, sweep=True).is_sweep
     empty = write_record(tmp_path / "empty", config={})
     for path, script, as_sweep, message in (
@@ -42,7 +42,7 @@ def test_damaged_checkpoint(tmp_path):
     file.parent.mkdir()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("data", bytes(range(256)))
-    assert read_start("search", run, sweep=False).words == ("seed=1",)
+    assert read_start("search", run, sweep=False).overrides == ("seed=1",)
     content = bytearray(file.read_bytes())
     content[content.index(bytes(range(256))) + 100] ^= 1
     for damaged in (bytes(content), bytes(content[:100]), b""):

@@ -43,7 +43,9 @@ def jobs(*, stop_at=None, fail_at=()):
         error = "out of memory" if number in fail_at else None
         metrics = {} if error else {"valid_accuracy": accuracy}
         params = round(1e6 * cfg.strategy.lr)
-        job.folder.finish(RunFacts("search", 0, metrics, 1.0, words=job.words, params=params, error=error))
+        job.folder.finish(
+            RunFacts("search", 0, metrics, 1.0, overrides=job.overrides, params=params, error=error)
+        )
         return None
 
     return run
