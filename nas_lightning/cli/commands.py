@@ -162,5 +162,5 @@ def _arguments(record: Record, run: Path, own: Own) -> str:
 
 def program(name: str, folders: Iterable[Path] = ()) -> list[str]:
     """Return the start of a command line that runs a command, such as `train`, in the current folder."""
-    words = [short_path(word) if os.path.isabs(word) else word for word in programs.program(name)]
-    return [*words, *_folders(folders)]
+    command = [short_path(word) if os.path.isabs(word) else word for word in programs.program(name)]
+    return [*command, *_folders(folders)]
