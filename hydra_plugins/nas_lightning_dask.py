@@ -82,7 +82,7 @@ def _client(address: str | None, n_workers: int) -> Any:
     from nas_lightning.errors import InputError
 
     if find_spec("distributed") is None:
-        raise InputError("expected Dask (pip install distributed)", where="launcher")
+        raise InputError("launcher=dask needs Dask (pip install distributed)", where="launcher")
     return connect_dask(address, n_workers)
 
 

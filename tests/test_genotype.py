@@ -100,8 +100,8 @@ def test_impossible_cells():
         ({"inputs": "2"}, "the number of input nodes"),
         ({"inputs": MOST_NODES}, "the number of input nodes"),
         ({"inputs": MOST_NODES + 1}, "the number of input nodes"),
-        ({"output": []}, "distinct output nodes"),
-        ({"output": [2, 2]}, "distinct output nodes"),
+        ({"output": []}, "Output nodes must be distinct"),
+        ({"output": [2, 2]}, "Output nodes must be distinct"),
         ({"output": [4]}, "into node 4"),
         ({"edges": [("skip_connect", 2, 3)], "output": [3]}, "into node 2"),
     ]:
@@ -205,12 +205,12 @@ def test_damaged_files_end_in_one_line(tmp_path, refusal):
 
 def test_paths_that_lead_nowhere(tmp_path):
     for name in ["missing", "a\0b", "n" * 5000, "nowhere/at/all"]:
-        with pytest.raises(InputError, match="a run's folder or a genotype file"):
+        with pytest.raises(InputError, match="the folder of a run or a genotype file"):
             read_genotypes(f"{tmp_path}/{name}")
 
 
 def test_an_empty_folder_and_an_empty_list(tmp_path):
-    with pytest.raises(InputError, match="a run's folder or a genotype file"):
+    with pytest.raises(InputError, match="the folder of a run or a genotype file"):
         read_genotypes(tmp_path)
     (tmp_path / "genotype.json").write_text('{"genotypes": []}')
     with pytest.raises(InputError, match="at least one genotype"):

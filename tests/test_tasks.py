@@ -177,15 +177,18 @@ def test_invalid_tasks_are_refused_in_one_line():
         ),
         (
             lambda: MultiLabel().targets(torch.tensor([[0.5, 1.0]])),
-            "0 or 1 for each label, got 'values from 0.5",
+            "Each label must be 0 or 1, got 'values from 0.5",
         ),
         (lambda: Binary().targets(torch.tensor([0, 2])), "for 2 classes, got 'labels from 0 to 2'"),
         (lambda: Regression().targets(torch.tensor([math.nan])), "Targets must be finite"),
         (
             lambda: Regression().targets(torch.zeros(2, 3, 3)),
-            r"numbers \(b,\) or \(b, outputs\), got \(2, 3, 3\)",
+            r"numbers of shape \(b,\) or \(b, outputs\), got \(2, 3, 3\)",
         ),
-        (lambda: Segmentation().targets(torch.zeros(2, 3)), r"masks \(b, h, w\) of class labels, got"),
+        (
+            lambda: Segmentation().targets(torch.zeros(2, 3)),
+            r"Masks must be class labels of shape \(b, h, w\), got",
+        ),
         (
             lambda: Segmentation().fit(torch.nn.Linear(2, 2)),
             "needs a space of cells, whose feature maps it decodes",
@@ -198,7 +201,7 @@ def test_invalid_tasks_are_refused_in_one_line():
             lambda: SearchData(Made("regression"), num_classes=2, task=Regression()).setup(),
             r"targets \(b, 2\) for 2",
         ),
-        (lambda: SearchData(Made("regression")).setup(), "class labels, which are whole numbers"),
+        (lambda: SearchData(Made("regression")).setup(), "Class labels must be integers"),
     ]:
         with pytest.raises(InputError, match=message):
             make()

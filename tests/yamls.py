@@ -5,13 +5,17 @@
 So a part is held to its contract, whoever wrote it, and no test has a list of them.
 """
 
+import copy
 import os
 import sys
 from functools import cache
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from nas_lightning.options import comment_words, config_folder, groups, option_file
 
@@ -61,7 +65,32 @@ def chosen(yaml: Path) -> dict[str, str]:
 
 @cache
 def composed(script: str, *words: str) -> DictConfig:
-    """What a script would run, without what only a run knows."""
+    """What a script would run, without what only a run knows.
+
+    Hydra composes each choice of options once; settings such as `strategy.lr=0.1` change a copy of that.
+    """
+    overrides = OverridesParser.create().parse_overrides([*words])
+    settings = [override for override in overrides if _is_setting(override)]
+    choices = [word for word, override in zip(words, overrides, strict=True) if override not in settings]
+    if not settings:
+        return _compose(script, *choices)
+    config = copy.deepcopy(_compose(script, *choices))
+    for override in settings:
+        try:
+            OmegaConf.update(config, override.key_or_group, override.value())
+        except OmegaConfBaseException:  # Hydra explains it
+            return _compose(script, *words)
+    return config
+
+
+def _is_setting(override: Override) -> bool:
+    """Whether the override sets a value, and neither chooses an option nor adds or deletes anything."""
+    group = (config_folder() / override.key_or_group).is_dir() or override.key_or_group.startswith("hydra")
+    return override.type == OverrideType.CHANGE and override.package is None and not group
+
+
+@cache
+def _compose(script: str, *words: str) -> DictConfig:
     own = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in OWN)}]"] if OWN else []
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         return compose(script, [*words, *own])

@@ -68,7 +68,7 @@ class SweepTable(Callback):
     >>> SweepTable().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": "no_such_sweep"}}}))
     Traceback (most recent call last):
         ...
-    SystemExit: error: expected the summary of at least one job, got 'none' (in no_such_sweep)
+    SystemExit: error: At least one job must have a summary, got 'none' (in no_such_sweep)
     """
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

@@ -215,7 +215,7 @@ def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> No
 def check_layout(x: Tensor, image: Sequence[int] | None = None) -> None:
     """Raise for images 1, 3, or 4 pixels wide, which are probably channels-last, unless `image` is given."""
     if image is None and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:
-        expected = "Images must have shape (b, c, h, w). If these are not channels-last, pass image=(c, h, w)"
+        expected = "Images must be (b, c, h, w); these seem to be channels-last, else pass image=(c, h, w)"
         raise InputError(expected, got=tuple(x.shape), where=BATCH)
 
 

@@ -206,7 +206,7 @@ def as_data(data: Any, valid: Any = None, test: Any = None, **options: Any) -> A
 
 def _no_validation() -> InputError:
     return InputError(
-        "expected a validation part for the architecture: a val_dataloader, SearchData(train, valid), "
+        "The architecture needs a validation part: a val_dataloader, SearchData(train, valid), "
         "or train_fraction=1 to use the training part for both",
         got="none",
         where="the data",

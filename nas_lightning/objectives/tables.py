@@ -147,7 +147,7 @@ class TabularBenchmark(ABC):
         if key not in values:
             got = self.space.notation(genotype)
             raise UnknownArchitectureError(
-                f"The table has only {self.entries}", got=got, where="benchmark.path"
+                f"The architecture must be {self.entries}", got=got, where="benchmark.path"
             )
         return values[key]
 

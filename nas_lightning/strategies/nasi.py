@@ -180,7 +180,7 @@ class Nasi(Strategy):
     ) -> None:
         super().__init__(space, seed)
         if nu is not None and nu_quantile is not None:
-            raise InputError("expected nu or nu_quantile, not both", where="strategy.nu_quantile")
+            raise InputError("Pass either `nu` or `nu_quantile`", where="strategy.nu_quantile")
         self.automatic_optimization = False
         check_search_data(data, type(self).__name__)
         self.supernet, self.data = supernet, data

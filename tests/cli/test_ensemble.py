@@ -212,10 +212,11 @@ def test_random_ensemble_without_selection(tmp_path, command):
     assert not (tmp_path / "a" / "tables" / "pool.md").exists()
 
 
-def test_failed_start_writes_no_pool(tmp_path, command):
-    argv = (*QUICK, *POOL, "ensemble.size=2", "ensemble.pool=3", "retrain.opt=none", "run=a")
-    assert "optimizer of timm" in command("train", *argv).err
-    assert not (tmp_path / "a").exists()
+def test_failed_start_leaves_folder_and_pool_to_the_corrected_command(tmp_path, command):
+    argv = (*QUICK, *POOL, "ensemble.size=2", "run=a")
+    assert "optimizer of timm" in command("train", *argv, "ensemble.pool=3", "retrain.opt=none").err
+    assert command("train", *argv, "ensemble.pool=2").code == 0
+    assert len(read_genotypes(tmp_path / "a" / "pool.json")) == 2
 
 
 INVALID = [
@@ -228,7 +229,10 @@ INVALID = [
     ((*POOL, "genotype=nasbench201_best"), "this ensemble draws its architectures"),
     (("ensemble=all", "genotype=nasbench201_best"), "ensemble=all needs a file of several architectures"),
     (("ensemble=all",), "ensemble=all needs a file of several architectures"),
-    (("ensemble=all", "genotype=file", "genotype.path=cells.json", "genotype.index=1"), "no genotype.index"),
+    (
+        ("ensemble=all", "genotype=file", "genotype.path=cells.json", "genotype.index=1"),
+        "leave out genotype.index",
+    ),
     (("ensemble=deep",), "Choose an architecture"),
     (("ensemble=deep", "ensemble.count=1", "genotype=nasbench201_best"), "`count` must be at least 2"),
     (

@@ -360,5 +360,5 @@ def test_pool_of_another_seed(error_of, command, tmp_path):
     argv = ("search", *SEARCH, *POOLED, "strategy.pool=scores.csv")
     assert command(*argv, "run=first").code == 0
     line = error_of(*argv, "seed=1", "run=bad")
-    assert "as in the file's other lines" in line
+    assert "as in the other lines of the file" in line
     assert not (tmp_path / "bad").exists()

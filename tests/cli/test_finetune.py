@@ -130,7 +130,7 @@ INVALID = [
     ),
     (
         ("pretrained=trained", "dataset.shape=[3,8,8]"),
-        "as `pretrained` has, got 3",
+        "as those of `pretrained`, got 3",
     ),
     (("pretrained=trained", "network.channels=8"), "The network must be the same"),
     (("pretrained=trained", "network.chanels=8"), "Did you mean `network.channels`?"),

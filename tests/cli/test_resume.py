@@ -127,7 +127,7 @@ def test_hostile_run_executes_nothing(command, runs):
     file.write_text(yaml.safe_dump(only_hydra))
     assert command("search", "resume=searched").code == 0  # that part is not read
     (runs / "searched" / "link").symlink_to(runs / "elsewhere")
-    assert "without links to elsewhere" in command("search", "resume=searched").err
+    assert "must not have links to elsewhere" in command("search", "resume=searched").err
 
 
 def test_saved_overrides():

@@ -229,7 +229,7 @@ def test_evaluation_with_an_incomplete_table(command, tmp_path, strategy):
     network = ("space=nasbench1shot1_s1", "network.channels=8", "network.cells=1")
     quick = [word for word in small("strategy", strategy) if not word.startswith("strategy.evaluation")]
     table = ("benchmark=nasbench101", "benchmark.path=table.csv", "run=a")
-    with pytest.warns(UserWarning, match="The table has only") as warned:
+    with pytest.warns(UserWarning, match="The architecture must be") as warned:
         code, out, err = command("search", *TINY_DATA, *quick, *network, *asked, *table)
     assert code == 0, err
     assert sum("missing architectures count as 0 %" in str(one.message) for one in warned) == 1

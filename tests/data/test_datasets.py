@@ -280,5 +280,5 @@ def test_tiny_imagenet_as_published(tiny_imagenet):
 
 def test_imagenet_needs_both_parts(tmp_path, class_folders):
     class_folders(tmp_path / "train")
-    with pytest.raises(InputError, match="val or test in addition to train"):
+    with pytest.raises(InputError, match="`val` or `test` beside `train`"):
         ImageNet(root=str(tmp_path), batch_size=2).prepare()

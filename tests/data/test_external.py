@@ -70,13 +70,13 @@ def test_truth_values_are_two_classes():
 
 def test_invalid_labels_are_refused_in_one_line():
     for labels, message in [
-        (torch.tensor([0.5, 1.0]), "class labels, which are whole numbers, got 'torch.float32 of shape"),
-        (torch.tensor([[0.5, 0.5], [0.0, 1.0]]), "whole numbers"),
+        (torch.tensor([0.5, 1.0]), "Class labels must be integers, got 'torch.float32 of shape"),
+        (torch.tensor([[0.5, 0.5], [0.0, 1.0]]), "integers"),
         (
             torch.tensor([[1, 1], [0, 1]]),
-            r"a class label for each image, \(b,\), got 'torch.int64 of shape \(2, 2\)",
+            r"must have a class label, \(b,\), got 'torch.int64 of shape \(2, 2\)",
         ),
-        (torch.zeros(2, 8, 8), "a class label for each image"),
+        (torch.zeros(2, 8, 8), "Each image must have a class label"),
     ]:
         with pytest.raises(InputError, match=message):
             class_labels(labels)
@@ -105,15 +105,15 @@ def test_missing_name_is_refused():
 
 def test_invalid_data_are_refused_before_training():
     for data, own, message in [
-        ((X[:, 0], Y), {}, r"images \(b, c, h, w\); unsqueeze\(1\) makes .*, got \(4, 8, 8\)"),
+        ((X[:, 0], Y), {}, r"shape \(b, c, h, w\); unsqueeze\(1\) makes .*, got \(4, 8, 8\)"),
         ((X / torch.zeros(()), Y), {}, "Images must be finite, got 'NaN or infinity'"),
         ((X.flatten(1), Y), {}, r"Images must have shape \(b, c, h, w\), got \(4, 128\)"),
         (
             (X, Y + 1),
             {"num_classes": 3},
-            "labels from 0 to 2 for 3 classes; labels count from 0, got 'labels from 1 to 3'",
+            "labels must be from 0 to 2 for 3 classes; labels count from 0, got 'labels from 1 to 3'",
         ),
-        ((X, Y - 1), {}, "labels from 0 to 1 for 2 classes, got 'labels from -1 to 1'"),
+        ((X, Y - 1), {}, "must be from 0 to 1 for 2 classes, got 'labels from -1 to 1'"),
         ((X, Y), {"image": (3, 8, 8)}, r"images of 3 channels \(b, c, h, w\), got \(4, 2, 8, 8\)"),
         ((X.permute(0, 2, 3, 1), Y), {"image": (2, 8, 8)}, r"channels-last, got \(4, 8, 8, 2\)"),
         ((X, Y[:5]), {}, r"as many images as labels, got '\(8, 2, 8, 8\) and \(5,\)'"),
@@ -206,7 +206,7 @@ def test_epoch_of_pairs_has_the_length_of_the_longer_side():
 
 
 def test_a_generator_is_no_loader():
-    with pytest.raises(InputError, match=r"a loader that can be iterated repeatedly, .*, got 'generator'"):
+    with pytest.raises(InputError, match=r"an iterable that can be repeated, .*, got 'generator'"):
         SearchData((batch for batch in [(X, Y)]), [(X, Y)]).setup()
     with pytest.raises(InputError, match=r"The loader must be an iterable that can be repeated.*, got 'int'"):
         SearchData(3, [(X, Y)]).setup()
@@ -222,7 +222,7 @@ class TrainingOnly(pl.LightningDataModule):
 def test_module_without_validation_is_explained():
     data = SearchData(TrainingOnly())
     data.setup()
-    missing = r"a validation part for .* train_fraction=1 to use"
+    missing = r"needs a validation part.* train_fraction=1 to use"
     for read in (data.check_valid, lambda: data.valid, lambda: data.valid_batches(1)):
         with pytest.raises(InputError, match=missing):
             read()
@@ -254,14 +254,14 @@ def test_searches_that_do_not_validate_take_a_training_loader_alone():
 
 
 def test_conflicting_settings_are_refused(refusal):
-    assert "data set without further arguments" in refusal(lambda: SearchData(Digits(), num_classes=10))
-    assert "data set without further arguments" in refusal(lambda: SearchData(Fake(), Fake()))
-    assert "data module without further parts" in refusal(lambda: SearchData(OnlyLightning(), loader(VALID)))
+    assert "data takes no further arguments" in refusal(lambda: SearchData(Digits(), num_classes=10))
+    assert "data takes no further arguments" in refusal(lambda: SearchData(Fake(), Fake()))
+    assert "data module takes no further parts" in refusal(lambda: SearchData(OnlyLightning(), loader(VALID)))
     assert "data sets with balanced; a loader defines it itself" in refusal(
         lambda: ExternalData(loader(TRAIN), balanced=True)
     )
     assert "augment_valid" in refusal(lambda: SearchData(TRAIN, augment_valid=True).setup())
-    assert "not a SearchData already" in refusal(lambda: SearchData(SearchData(TRAIN)))
+    assert "is a SearchData already" in refusal(lambda: SearchData(SearchData(TRAIN)))
 
 
 def test_setting_the_batch_size(refusal):
@@ -281,7 +281,7 @@ def test_setting_the_batch_size(refusal):
         assert len(next(iter(data.train_dataloader()))["train"][1]) == 4
     fixed = SearchData(loader(TRAIN), loader(VALID))
 
-    assert "data whose batch_size can be set" in refusal(setattr, fixed, "batch_size", 4)
+    assert "`batch_size` can be set for data sets" in refusal(setattr, fixed, "batch_size", 4)
 
 
 def test_pictures_of_folders_as_torchvision_has_them(class_folders, tmp_path):
@@ -512,10 +512,10 @@ REFUSED = {
     ),
     "a table": (
         lambda: SearchData(Table(), batch_size=8),
-        "a torch.utils.data.Dataset that opens the images of a table",
+        "a torch.utils.data.Dataset that opens its images",
     ),
     "a folder's name": (lambda: SearchData("images"), r"for a folder use ImageFolder\(root\)"),
-    "nothing": (lambda: SearchData(None), "data sets or arrays, got 'none'"),
+    "nothing": (lambda: SearchData(None), "data sets, or arrays"),
     "boxes": (
         lambda: pair_of(
             lambda: loader_of(Rows(lambda i: (PICTURES[i], {"boxes": PICTURES[i, 0]})), collate_fn=list)
@@ -528,7 +528,7 @@ REFUSED = {
     ),
     "a module that asks too early": (
         lambda: SearchData(AsksTrainer()),
-        "a data module that needs no trainer, or image=… and num_classes=… before it",
+        "pass image=… and num_classes=…",
     ),
 }
 

@@ -110,7 +110,7 @@ def test_a_clamp_at_zero_is_a_rectifier(clip, batch):
 
 @pytest.mark.parametrize("metric", [Naswot(), Swap()])
 def test_network_without_rectifiers_raises(metric, batch):
-    with pytest.raises(InputError, match=r"several pieces, such as ReLU.*got 'none in Scaled'"):
+    with pytest.raises(InputError, match=r"piecewise linear activations, such as ReLU.*got 'none in Scaled'"):
         metric(Scaled(nn.Tanh()), batch)
 
 

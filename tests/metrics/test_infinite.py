@@ -199,5 +199,5 @@ def test_metric_selects_without_weights(generator):
 def test_other_networks_raise(generator):
     space = NasBench201()
     network = space.network(space.sample(generator), in_channels=1, num_classes=3, channels=4, cells=1)
-    with pytest.raises(InputError, match="The network must take the space mlp"):
+    with pytest.raises(InputError, match="The network must be one of space=mlp"):
         InfiniteNTKLambdaMin()(network, (torch.randn(3, 1, 8, 8), torch.tensor([0, 1, 2])))

@@ -289,7 +289,7 @@ def test_foreign_file_is_unchanged(run, refusal, tmp_path, text):
     for name, place in (("notes.txt", "notes.txt"), ("package", "package.json")):
         file = tmp_path / place
         file.write_text(text)
-        assert "or none yet" in refusal(lambda name=name: run(sample(1), path=tmp_path / name))
+        assert "The file exists and" in refusal(lambda name=name: run(sample(1), path=tmp_path / name))
         assert file.read_text() == text
         assert [path.name for path in tmp_path.iterdir()] == [place]
         file.unlink()
@@ -297,7 +297,7 @@ def test_foreign_file_is_unchanged(run, refusal, tmp_path, text):
 
 @pytest.mark.parametrize("name", ["", "."])
 def test_path_needs_a_file_name(run, refusal, name):
-    assert "the name of a file" in refusal(lambda: run(sample(1), path=name))
+    assert "the path of a file" in refusal(lambda: run(sample(1), path=name))
 
 
 def test_pipes_raise(run, refusal, tmp_path):

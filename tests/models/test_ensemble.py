@@ -110,7 +110,7 @@ def test_other_folders_raise(trained, tmp_path, refusal):
     )
     assert "same classes" in refusal(Ensemble, members, [known[0], other])
     assert "at least one member" in refusal(Ensemble, [])
-    assert "to save it" in refusal(Ensemble(members).save, tmp_path)
+    assert "can be saved" in refusal(Ensemble(members).save, tmp_path)
     assert "ensemble.json" in refusal(Ensemble.load, tmp_path)
     (tmp_path / FILE_NAME).write_text(json.dumps({"format": 7}))
     assert "format 1" in refusal(Ensemble.load, tmp_path)

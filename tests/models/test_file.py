@@ -103,7 +103,7 @@ def test_unknown_attribute_raises():
         ({"classes": ("cat", "dog")}, "for head.weight, got .3, 32."),
         ({"image": (1, 9, 9)}, "for backbone.stem.0.weight"),
         ({"image": (1, 9, 9), "mean": MEAN}, "mean and std of 1 channels"),
-        ({"sizes": {**SIZES, "norm": object()}}, "that JSON has"),
+        ({"sizes": {**SIZES, "norm": object()}}, "representable in JSON"),
     ],
 )
 def test_unreadable_files_are_not_written(tmp_path, refusal, changes, message):

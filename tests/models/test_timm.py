@@ -233,7 +233,7 @@ def test_weights_of_a_run_with_other_classes_and_channels(run):
     [
         ({"genotype": "darts_v9"}, "did you mean 'darts_v"),
         ({"genotype": "darts_v2"}, "`darts_v2` must be an architecture of the space"),
-        ({"genotype": "|a~0|"}, "expected"),
+        ({"genotype": "|a~0|"}, "must be"),
         ({"genotype": "nowhere.safetensors"}, "The path must be the folder of a run"),
         ({"genotype": CELL, "cells": 0}, "`cells` must be at least 1"),
     ],
@@ -293,7 +293,7 @@ def test_a_script_finds_the_models(script, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "The architecture must be, such as genotype=darts_v2"),
+        ([], "Pass an architecture, such as genotype=darts_v2"),
         (["--model-kwargs", "genotype=darts_v3"], "did you mean 'darts_v2'?"),
         (
             ["--model-kwargs", "genotype=darts_v2", "cells=0"],
@@ -301,7 +301,7 @@ def test_a_script_finds_the_models(script, capsys):
         ),
         (
             ["--model-kwargs", "genotype=darts_v2", "cells=1", "--grad-checkpointing"],
-            "no gradient checkpoint",
+            "not have gradient checkpoint",
         ),
     ],
 )

@@ -251,7 +251,7 @@ def test_a_table_is_read(tmp_path):
 
 REFUSED = [
     (f"cell,phone\n{CELL},1\n", "There must be a column `arch` or `genotype`, got 'cell, phone'"),
-    (f"arch,phone\n{CELL},1e308\n", "of at most 1,000,000,000, got '1e308' .*row 1"),
+    (f"arch,phone\n{CELL},1e308\n", "at most 1,000,000,000, got '1e308' .*row 1"),
     (
         f"arch,phone\n{CELL},0\n",
         "`phone` must be in milliseconds, greater than 0 and at most 1,000,000,000, got '0' .*row 1",
@@ -335,7 +335,7 @@ def test_a_file_measured_with_other_networks_is_refused(tmp_path):
     settings = ["# space: nasbench201", "# network.channels: 16"]
     path = table_device(tmp_path / "phone.csv", CELLS[:5], settings=settings)
     Device(path, SPACE, {"network.channels": "16", "network.cells": "5"})
-    with pytest.raises(InputError, match=r"channels=16, with which .* was measured, got '4'"):
+    with pytest.raises(InputError, match=r"channels` must be 16, with which .* was measured, got '4'"):
         Device(path, SPACE, {"network.channels": "4"})
 
 
@@ -343,7 +343,7 @@ def test_settings_of_a_file(tmp_path):
     path = table_device(tmp_path / "phone.csv", CELLS[:5], settings=["# network.channels: 16"])
     text = (tmp_path / "phone.csv").read_text()
     (tmp_path / "phone.csv").write_text(text, encoding="utf-8-sig")  # as spreadsheets do
-    with pytest.raises(InputError, match=r"channels=16, with which .* was measured, got '4'"):
+    with pytest.raises(InputError, match=r"channels` must be 16, with which .* was measured, got '4'"):
         Device(path, SPACE, {"network.channels": "4"})
     (tmp_path / "phone.csv").write_text(f"# network.channels: 4\n{text}")
     with pytest.raises(InputError, match=r"There can be one network\.channels, got '4, 16'"):

@@ -131,7 +131,7 @@ def test_converted_table_is_equal(validated, tmp_path, capsys):
 def test_failing_command_is_one_line_and_writes_nothing(whole, tmp_path):
     missing, target = tmp_path / "none.csv", tmp_path / "table.parquet"
     for source, wrong in ((whole, tmp_path / "table.pth"), (missing, target)):
-        with pytest.raises(SystemExit, match=r"^error: expected ") as stop:
+        with pytest.raises(SystemExit, match=r"^error: ") as stop:
             main([str(source), str(wrong)])
         assert len(str(stop.value).splitlines()) == 1
     assert not list(tmp_path.iterdir())
@@ -368,7 +368,7 @@ def test_missing_architecture_raises(rows, tmp_path, generator):
     table = GenotypeTable(write(tmp_path / "t.csv", rows(space), ("genotype", "v", "w")), space)
     other = space.sample(generator)
     assert table.describe(other) == {}
-    with pytest.raises(InputError, match="The architecture must be of"):
+    with pytest.raises(InputError, match="The architecture must be"):
         table.column("v", other)
 
 
@@ -415,11 +415,11 @@ def test_other_mistakes(rows, tmp_path):
     path = write(tmp_path / "t.csv", lines, ("arch", "cifar10_valid", "test"))
     with pytest.raises(InputError, match="did you mean 'cifar10_valid'"):
         GenotypeTable(path, NasBench201(), "cifar10_vald")
-    with pytest.raises(InputError, match="The table is empty"):
+    with pytest.raises(InputError, match="The table must be"):
         GenotypeTable(tmp_path / "none.csv", NasBench201())
     with pytest.raises(InputError, match="There must be at least one architecture"):
         GenotypeTable(write(tmp_path / "e.csv", [], ("arch", "v")), NasBench201())
-    with pytest.raises(InputError, match="validation accuracies"):
+    with pytest.raises(InputError, match="alidation accuracies"):
         GenotypeTable(path, NasBench201(), "test").validation_column()
     with pytest.raises(InputError, match="space=nasbench201"):
         GenotypeTable(path, NasBench201()).check_space(DartsSpace())

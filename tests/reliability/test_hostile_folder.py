@@ -99,7 +99,7 @@ def test_a_link_out_of_the_folder_is_not_followed(hostile_folder, command, link)
     before = outside(hostile_folder)
     outcome = command("search", "resume=searched")
     check_refused(outcome, hostile_folder, before)
-    assert "without links to elsewhere" in outcome.err
+    assert "must not have links to elsewhere" in outcome.err
 
 
 def start(name, *argv, cwd):

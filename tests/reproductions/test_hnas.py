@@ -210,8 +210,8 @@ def test_saved_searches_are_not_repeated(known, run):
 
 
 REFUSED = {
-    "less is better": (["size"], "grad_norm", "less is better, got GradNorm"),
-    "of M": (["kappa"], "kappa", "more is better, got NTKCondition"),
+    "lower is better": (["size"], "grad_norm", "lower is better, got GradNorm"),
+    "of M": (["kappa"], "kappa", "higher is better, got NTKCondition"),
     "below 0": (["jacov"], "kappa", "can be above 0, got Jacov"),
 }
 

@@ -59,7 +59,7 @@ def test_cells_are_binned_in_a_space_without_a_supernet(modules, tmp_path):
 
 def test_search_without_supernet_is_refused_before_scoring(modules, tmp_path):
     space, network, supernet, known = modules
-    with pytest.raises(InputError, match="strategy=nesbs needs a space with a supernet"):
+    with pytest.raises(InputError, match="needs a space with a supernet"):
         NasiAblation(**{**SMALL, "searches": 1}).run(
             space, network, supernet, SearchData(Digits(batch_size=8)), known, tmp_path
         )

@@ -68,7 +68,7 @@ def test_a_first_record_stays(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{", "\0"])
 def test_damaged_facts_raise(tmp_path, text):
     (tmp_path / "summary.json").write_text(text)
-    with pytest.raises(InputError, match="expected"):
+    with pytest.raises(InputError, match="must"):
         _ = RunFolder(tmp_path).facts
 
 

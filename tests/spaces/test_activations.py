@@ -155,7 +155,7 @@ def test_impossible_spaces_and_sizes_are_refused(generator):
         Mlp(layers=2)
     with pytest.raises(InputError, match="did you mean 'tanh'"):
         TwoLayer(("relu", "tanhh"))
-    with pytest.raises(InputError, match="two or more activations"):
+    with pytest.raises(InputError, match="at least two activations"):
         TwoLayer(("relu",))
     space = Mlp(layers=3)
     for sizes in ({"width": 0}, {"side": 0}, {"parametrization": "mup"}):

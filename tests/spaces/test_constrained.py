@@ -220,9 +220,7 @@ def test_the_smallest_is_the_smallest(space):
 def test_limit_below_the_smallest_is_refused(space):
     least = min(price(genotype)["price"] for genotype in everything(space))
     check_bounds(space, Bounds(space, {"price": least}, price))
-    with pytest.raises(
-        InputError, match=f"at least {least:.0f}, which the smallest network of the space has"
-    ):
+    with pytest.raises(InputError, match=f"at least {least:.0f}, as the smallest network of the space has"):
         check_bounds(space, Bounds(space, {"price": least - 0.5}, price))
 
 

@@ -61,9 +61,9 @@ def test_samples_repeat_with_the_seed(space):
 def test_space_without_groups_has_no_supernet(space, generator):
     if not space.groups:
         for call in (lambda: space.discretize({}), lambda: space.one_hot(space.sample(generator))):
-            with pytest.raises(InputError, match=r"^strategy=nesbs needs a space with a supernet"):
+            with pytest.raises(InputError, match=r"needs a space with a supernet"):
                 call()
-        with pytest.raises(InputError, match=r"^strategy=nesbs needs a space with a supernet"):
+        with pytest.raises(InputError, match=r"needs a space with a supernet"):
             space.supernet(in_channels=3, num_classes=5)
 
 

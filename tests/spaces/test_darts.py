@@ -137,9 +137,9 @@ def test_supernets_have_both_stems():
 def test_impossible_options():
     for build, message in [
         (lambda: DartsSpace(nodes=0), "`nodes` must be at least 1"),
-        (lambda: DartsSpace(ops=("none",)), "distinct operations, one other than none"),
-        (lambda: DartsSpace(ops=()), "distinct operations, one other than none"),
-        (lambda: DartsSpace(ops=("skip_connect",) * 2), "distinct operations"),
+        (lambda: DartsSpace(ops=("none",)), "must be distinct, with at least one other than none"),
+        (lambda: DartsSpace(ops=()), "must be distinct, with at least one other than none"),
+        (lambda: DartsSpace(ops=("skip_connect",) * 2), "must be distinct"),
         (
             lambda: DartsSpace(ops=("sep_conv_3x4",)).supernet(in_channels=3, num_classes=5),
             "did you mean 'sep_conv_3x3'",
@@ -278,7 +278,7 @@ def test_operations_that_do_not_fit_the_edges_are_refused():
         ),
         (
             {"edge_ops": {**EDGE_OPS, "reduce": [*EDGE_OPS["reduce"][:4], [SEP, SEP]]}},
-            "must be distinct",
+            "Operations must be distinct",
         ),
     ]:
         with pytest.raises(InputError) as error:

@@ -94,7 +94,7 @@ def test_cells_of_darts_that_the_space_does_not_have_are_refused():
         space = DartsNasi(nodes=1)
         good = Cell([("max_pool_3x3", 0, 2), ("skip_connect", 1, 2)], 2, [2])
         space.check(Genotype("darts_nasi", {"normal": good, "reduce": good}))
-        with pytest.raises(InputError, match=r"^must have two inputs, in the order of the operations"):
+        with pytest.raises(InputError, match=r"^Node 2 of 'reduce' must have two inputs"):
             space.check(Genotype("darts_nasi", {"normal": good, "reduce": Cell(edges, 2, [2])}))
 
 

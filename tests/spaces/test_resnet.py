@@ -72,7 +72,7 @@ def test_invalid_architectures_are_refused():
 def test_a_stage_of_different_blocks_is_refused():
     cells = dict(SPACE.parse("4x2|4x1|4x1"))
     cells["stage1"] = Cell([("residual_4", 0, 1), ("residual_5", 1, 2)], 1, [2])
-    with pytest.raises(InputError, match="The cell must be a chain of 2 blocks in stage1"):
+    with pytest.raises(InputError, match="stage1 must be a chain of 2 blocks"):
         SPACE.check(Genotype("resnet", cells))
     cells["stage1"] = Cell([("skip_connect", 0, 1)], 1, [1])
     with pytest.raises(InputError, match="must have a width of"):

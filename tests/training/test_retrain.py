@@ -234,7 +234,7 @@ def test_mixed_images_and_their_loss():
 
 
 def test_odd_batches_cannot_be_mixed():
-    with pytest.raises(InputError, match=r"even dataset\.batch_size to mix images, got 15"):
+    with pytest.raises(InputError, match=r"must be even to mix images, got 15"):
         fit(Retrain(make_network(), CLASSES, mixup=0.2), make_data(batch_size=15))
 
 
@@ -582,7 +582,7 @@ RETURNED = {
         lambda self, x: {"loss": self.logits(x).sum()} if self.training else self.logits(x),
         r"Logits must have shape",
     ),
-    "probabilities": (lambda self, x: self.logits(x).softmax(1), "leave the last softmax out"),
+    "probabilities": (lambda self, x: self.logits(x).softmax(1), "remove its last softmax"),
 }
 
 

@@ -145,7 +145,7 @@ def test_sets_have_no_duplicates(cell_space, generator):
 
 def test_more_members_than_architectures():
     space = DartsSpace(nodes=1, ops=("none", "skip_connect"))
-    with pytest.raises(InputError, match="the space has no others"):
+    with pytest.raises(InputError, match="too few architectures"):
         set_of_draws(space, lambda: space.discretize(zeros(space)), 2, zeros(space))
 
 
