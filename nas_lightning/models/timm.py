@@ -269,7 +269,9 @@ def _find(
     if os.path.exists(text):
         return read_genotypes(text)[0], {}, {}
     if text.isidentifier():
-        raise InputError(f"Unknown architecture ({near_match(text, zoo.names())}), and no such path", got=text)
+        raise InputError(
+            f"Unknown architecture ({near_match(text, zoo.names())}), and no such path", got=text
+        )
     return space.parse(text), {}, {}
 
 

@@ -177,7 +177,7 @@ def test_a_batch_and_inputs_as_functions(images):
 @pytest.mark.parametrize(
     ("monitor", "reason"),
     [
-        (NTKMonitor(attribute="network.0"), "ogits must"),  # images come out
+        (NTKMonitor(attribute="network.0"), "ogits"),  # images come out
         (NTKMonitor(attribute="nowhere"), "no attribute 'nowhere'"),
         (NTKMonitor(batch=(torch.zeros(1, 3, 8, 8), torch.zeros(1, dtype=torch.long))), "two samples"),
         (NTKMonitor(inputs=lambda batch: batch["test"]), "test"),

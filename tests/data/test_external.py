@@ -111,10 +111,10 @@ def test_invalid_data_are_refused_before_training():
         (
             (X, Y + 1),
             {"num_classes": 3},
-            "labels must be from 0 to 2 for 3 classes; labels count from 0, got 'labels from 1 to 3'",
+            "Labels must be from 0 to 2 for 3 classes; labels count from 0, got 'labels from 1 to 3'",
         ),
         ((X, Y - 1), {}, "must be from 0 to 1 for 2 classes, got 'labels from -1 to 1'"),
-        ((X, Y), {"image": (3, 8, 8)}, r"images of 3 channels \(b, c, h, w\), got \(4, 2, 8, 8\)"),
+        ((X, Y), {"image": (3, 8, 8)}, r"Images must have 3 channels \(b, c, h, w\), got \(4, 2, 8, 8\)"),
         ((X.permute(0, 2, 3, 1), Y), {"image": (2, 8, 8)}, r"channels-last, got \(4, 8, 8, 2\)"),
         ((X, Y[:5]), {}, r"as many images as labels, got '\(8, 2, 8, 8\) and \(5,\)'"),
     ]:
@@ -486,11 +486,11 @@ REFUSED = {
     ),
     "no samples": (
         lambda: SearchData(Subset(ALL, []), batch_size=8),
-        "at least one sample, got 'none' .in the train part",
+        "at least one sample .in the train part",
     ),
     "names alone": (
         lambda: SearchData(Rows(lambda i: (PICTURES[i], NAMES[NUMBERS[i]])), batch_size=8),
-        "labels as numbers, or classes=.…. with their names, got '(cat|dog|owl)'",
+        "Labels must be numbers; for names pass classes=.…., got '(cat|dog|owl)'",
     ),
     "an unknown name": (
         lambda: SearchData(Rows(lambda i: (PICTURES[i], "cta")), batch_size=8, classes=NAMES),
@@ -498,7 +498,7 @@ REFUSED = {
     ),
     "one class": (
         lambda: SearchData(TensorDataset(PICTURES, 0 * NUMBERS), batch_size=8),
-        "at least 2 classes, got 'the label 0 alone'",
+        "at least 2 classes, got the label 0 alone",
     ),
     "gray and color": (
         lambda: SearchData(Rows(lambda i: (picture(i, ["L", "RGB"][i % 2]), int(NUMBERS[i]))), batch_size=8),

@@ -202,7 +202,7 @@ def test_wrong_files_raise(run, refusal, tmp_path):
         facts.write_text(text)
         assert refusal(lambda: run(sample(2), path=path))
     facts.unlink()
-    assert "Cannot read the settings of the pool" in refusal(lambda: run(sample(2), path=path))
+    assert "has no file of settings" in refusal(lambda: run(sample(2), path=path))
     assert path.read_text() == content
 
 

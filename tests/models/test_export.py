@@ -173,7 +173,7 @@ def test_a_file_that_differs_is_not_written(tmp_path, refusal):
 
 def test_mistakes_raise_one_line(tmp_path, refusal, monkeypatch):
     *_, network = make("nasbench201")
-    assert "ends in .onnx or .pt2, got 'a.pt'" in refusal(export, network, tmp_path / "a.pt")
+    assert "must end in .onnx or .pt2, got 'a.pt'" in refusal(export, network, tmp_path / "a.pt")
     with pytest.raises(SystemExit, match="error: The path must be the folder of a run"):
         main([str(tmp_path), "a.onnx"])
     with pytest.raises(

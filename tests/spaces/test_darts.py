@@ -278,7 +278,7 @@ def test_operations_that_do_not_fit_the_edges_are_refused():
         ),
         (
             {"edge_ops": {**EDGE_OPS, "reduce": [*EDGE_OPS["reduce"][:4], [SEP, SEP]]}},
-            "Operations must be distinct",
+            "`ops` must be distinct",
         ),
     ]:
         with pytest.raises(InputError) as error:

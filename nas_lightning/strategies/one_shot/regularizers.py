@@ -450,7 +450,7 @@ def check_skips(space: SearchSpace) -> None:
     groups = space.groups.values()
     if not all(group.on_edges and SKIP in group.ops and len(group.ops) > 1 for group in groups):
         raise InputError(
-            "This regularizer needs a space that chooses skips and other operations on edges",
+            "This needs a space that chooses skips and other operations on edges",
             got=space.name,
             where="space",
         )

@@ -242,7 +242,7 @@ NOT_LEARNED = "space.ops=[none,skip_connect,avg_pool_3x3]"
         (
             "auxiliary_skip=skip space.ops=[skip_connect]",
             "nasbench201",
-            "needs a space that chooses skips and",
+            "This needs a space that chooses skips and",
         ),
     ],
 )
