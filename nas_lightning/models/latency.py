@@ -53,7 +53,9 @@ class Conditions:
 
     def __post_init__(self) -> None:
         if self.clock == "processor" and self.threads > 1:
-            raise InputError("Processor time needs a single thread: `threads` must be 1", got=self.threads, where="threads")
+            raise InputError(
+                "Processor time needs a single thread: `threads` must be 1", got=self.threads, where="threads"
+            )
         if self.accelerator != "cpu" and (self.runtime == "onnx" or self.clock == "processor"):
             expected = f"expected trainer.accelerator=cpu for runtime={self.runtime} and clock={self.clock}"
             raise InputError(expected, got=self.accelerator)
