@@ -57,7 +57,7 @@ class Conditions:
                 "Processor time needs a single thread: `threads` must be 1", got=self.threads, where="threads"
             )
         if self.accelerator != "cpu" and (self.runtime == "onnx" or self.clock == "processor"):
-            expected = f"expected trainer.accelerator=cpu for runtime={self.runtime} and clock={self.clock}"
+            expected = f"runtime={self.runtime} and clock={self.clock} need trainer.accelerator=cpu"
             raise InputError(expected, got=self.accelerator)
 
     def __str__(self) -> str:

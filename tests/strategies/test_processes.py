@@ -69,9 +69,9 @@ def results(tmp_path_factory):
     return get
 
 
-def fit(folder, searches, who=WHO):
+def fit(folder, searches, program="tests.strategies.fit_as_process", who=WHO):
     """One process alone and two together, side by side."""
-    command = [sys.executable, "-m", "tests.strategies.fit_as_process", str(folder), *searches]
+    command = [sys.executable, "-m", program, str(folder), *searches]
     port = str(free_port())
     running, pipe = [], {"cwd": REPOSITORY, "stderr": subprocess.PIPE, "text": True}
     for world, rank in who:
