@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -452,3 +453,23 @@ def test_each_process_goes_on_from_its_own_state(tmp_path, tiny, trainer):
     trainer(tmp_path, 2, Witness(tmp_path), **options).fit(tiny(), ckpt_path=checkpoint)
     for rank, state in enumerate(states):
         assert torch.equal(torch.load(tmp_path / f"start{rank}"), state)
+
+
+def test_processes_have_random_numbers_of_their_own():
+    """Except the first, which has those of a run of one process; a resumed process continues its own."""
+
+    def numbers(rank: int, restored: list[dict] | None = None) -> list[float]:
+        torch.manual_seed(0), random.seed(0), np.random.seed(0)
+        callback, trainer = RNGState(), SimpleNamespace(global_rank=rank)
+        callback.on_load_checkpoint(trainer, None, {_KEY: restored or []})
+        callback.on_fit_start(trainer, None)
+        return [torch.rand(()).item(), random.random(), np.random.rand()]
+
+    torch.manual_seed(0), random.seed(0), np.random.seed(0)
+    state, alone = rng_state(), [torch.rand(()).item(), random.random(), np.random.rand()]
+    assert numbers(0) == alone
+    ranks = [numbers(rank) for rank in range(3)]
+    assert all(len({*values}) == 3 for values in zip(*ranks, strict=True))
+    assert numbers(1) == ranks[1]
+    assert numbers(1, [state, state]) == alone
+    assert numbers(2, [state, state]) == ranks[2]  # a resumed run with more processes

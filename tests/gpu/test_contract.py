@@ -11,11 +11,14 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
+from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import score
 from nas_lightning.metrics.ntk import ntk
-from nas_lightning.spaces import Mlp
+from nas_lightning.metrics.pool import score_pool
+from nas_lightning.objectives.latency import time_in_turn
+from nas_lightning.spaces import Mlp, NasBench201
 from nas_lightning.utils.devices import seeded
-from tests.gpu.jobs import check_equal, run_search, run_study, run_training, small_network
+from tests.gpu.jobs import CELL, check_equal, run_search, run_study, run_training, small_network
 from tests.strategies.conftest import SPACES, STRATEGIES, fit_for
 from tests.studies.conftest import table  # noqa: F401
 from tests.yamls import file, options
@@ -220,3 +223,44 @@ def test_seeds_of_scores_leave_the_device_alone(on_gpu):
                 drawn.append(torch.rand(2, device=device))
             assert torch.equal(torch.cuda.get_rng_state(), before)
         assert torch.equal(drawn[1], drawn[2])
+
+
+def test_files_of_scores_record_the_device(tmp_path, on_gpu):
+    space = NasBench201()
+    options = {
+        "metrics": {"grad_norm": METRICS["grad_norm"]},
+        "path": tmp_path / "pool.csv",
+        "progress": False,
+    }
+    work = space, lambda genotype: small_network(), [space.parse(CELL)], batch()
+    score_pool(*work, **options)
+    with on_gpu("cuda"), pytest.raises(InputError, match="expected device cpu, as in the file's other lines"):
+        score_pool(*work, **options, device=torch.device("cuda", 0))
+
+
+def test_latency_waits_for_the_device(on_gpu):
+    with on_gpu("cuda") as log:
+        x = torch.ones(2, device="cuda")
+        device = torch.device("cuda", 0)
+        times = time_in_turn([lambda: x + x], rounds=2, warmup=1, least_ms=0.01, device=device)
+        assert times.shape == (1, 2)
+        if log is not None:  # before and after each call except the one to warm up
+            assert log.waits["synchronize"] == 2 * (log.operations["add"] - 1)
+
+
+WAITS = {"darts": 20, "pr_darts": 60, "gdas": 20}
+"""Largest number of waits of the host for the device in a step."""
+
+
+@pytest.mark.parametrize("strategy", WAITS)
+def test_waits_of_a_step(strategy, tmp_path, on_gpu):
+    waits = []
+    for steps in (1, 3):
+        with on_gpu("cuda") as log:
+            if log is None:
+                pytest.skip("a real GPU does not count")
+            run_search(
+                tmp_path / str(steps), "gpu", f"trainer.limit_train_batches={steps}", strategy=strategy
+            )
+            waits.append(log.waits.total())
+    assert 0 < (waits[1] - waits[0]) / 2 <= WAITS[strategy]
