@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +118,31 @@ def check_value(name: str, value: Any, hints: Mapping[str, Any] | None, where: s
         check_argument(name, value, hints[name], f"{where}.{name}")
 
 
+def import_error(name: str) -> str | None:
+    """Return why the module of a dotted name cannot be imported, and the line; None if it is not found.
+
+    >>> import_error("no_such_module.Class")
+    """
+    parts = name.split(".")
+    for count in range(1, len(parts)):
+        module = ".".join(parts[:count])
+        try:
+            import_module(module)
+        except ImportError as error:
+            if error.name == module:  # not a module
+                return None
+            *_, line = traceback.extract_tb(error.__traceback__)
+            return f"{type(error).__name__}: {error} ({line.filename}, line {line.lineno})"
+    return None
+
+
 def locate(name: Any, where: str) -> Callable[..., Any]:
     """Return the class or function with a dotted name."""
     try:
         target = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(f"Cannot import the class: {error}", got=name, where=where) from None
+        cause = import_error(str(name)) or error
+        raise InputError(f"Cannot import the class: {cause}", got=name, where=where) from None
     if not callable(target):
         raise InputError("`_target_` must be a class or function", got=name, where=where)
     return target

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import torch
@@ -65,6 +66,7 @@ class Job:
         in_sweep, folder = hydra.mode == RunMode.MULTIRUN, RunFolder(cfg.run)
         try:
             job = cls(cfg, record_of(cfg, hydra))
+            _check_packages(job)
             check_argument("retries", OmegaConf.select(cfg, "sweep.retries"), NonNegativeInt, "sweep.retries")
             saved = folder.record if folder.has_record else None
             if in_sweep:
@@ -295,6 +297,25 @@ def refuse(error: Exception, in_sweep: bool) -> NoReturn:
 def is_first_process() -> bool:
     """Return whether this process writes to the folder."""
     return not rank_zero_only.rank  # type: ignore[attr-defined]
+
+
+_PACKAGES = {
+    "logger=tensorboard": ("tensorboard", ("tensorboard",)),
+    "logger=mlflow": ("mlflow", ("mlflow",)),
+    "study.runtime=onnx": ("export", ("onnx", "onnxscript", "onnxruntime")),
+}
+"""The extra of the package and the modules that an option needs."""
+
+
+def _check_packages(job: Job) -> None:
+    """Raise for an option whose optional package is not installed, before the run's folder exists."""
+    runtime = OmegaConf.select(job.cfg, "study.runtime")
+    for option in (f"logger={job.choices.get('logger')}", f"study.runtime={runtime}"):
+        extra, modules = _PACKAGES.get(option, ("", ()))
+        missing = [module for module in modules if find_spec(module) is None]
+        if missing:
+            expected = f"expected the packages for {option}: pip install 'nas-lightning[{extra}]'"
+            raise InputError(expected, got=f"no {', '.join(missing)}")
 
 
 def _check_shared_folder(cfg: DictConfig, hydra: Any) -> None:

@@ -112,7 +112,7 @@ class Frame:
 
     def grid(self, x_ticks: Sequence[float], x_texts: Sequence[str]) -> list[Mark]:
         """Draw horizontal lines at round values, and the numbers of both axes."""
-        levels = ticks(*self.y, max(3, round((self.bottom - self.top) / 45)))
+        levels = y_ticks(self.y, self.bottom - self.top)
         marks: list[Mark] = []
         for level, text in zip(levels, short_texts(levels), strict=True):
             y = self.at(self.x[0], level)[1]
@@ -121,6 +121,17 @@ class Frame:
         for tick, text in zip(x_ticks, x_texts, strict=True):
             marks.append(Text((self.at(tick, self.y[0])[0], self.bottom + 11), text, 11, "soft"))
         return marks
+
+
+def y_ticks(limits: Point, height: float) -> list[float]:
+    """Return the round values of a vertical axis of so many pixels."""
+    return ticks(*limits, max(3, round(height / 45)))
+
+
+def _margins(limits: Point, height: float, x_texts: Sequence[str]) -> Point:
+    """Return the pixels on the left and right in which the numbers of both axes fit."""
+    widest = max((text_width(text, 11) for text in short_texts(y_ticks(limits, height))), default=0.0)
+    return max(LEFT, widest + 8), max(RIGHT, text_width(x_texts[-1], 11) / 2 + 2 if x_texts else 0.0)
 
 
 def line_chart(
@@ -149,12 +160,12 @@ def line_chart(
     epochs = sorted({x for line in lines for x, _ in line.points}) or [1.0]
     ends = (epochs[0], epochs[-1]) if len(epochs) > 1 else (epochs[0] - 0.5, epochs[0] + 0.5)
     limits = limits or fit_limits([y for line in lines for _, y in line.points])
-    frame = Frame(LEFT, HEADING, width - RIGHT, height - TICKS, ends, limits)
     steps = [tick for tick in ticks(epochs[0], epochs[-1], max(3, round(width / 60))) if tick == int(tick)]
-    marks = [
-        *_heading(title, note),
-        *frame.grid(steps or epochs[:1], [str(int(s)) for s in steps or epochs[:1]]),
-    ]
+    steps = steps or epochs[:1]
+    numbers = [str(int(step)) for step in steps]
+    left, right = _margins(limits, height - TICKS - HEADING, numbers)
+    frame = Frame(left, HEADING, width - right, height - TICKS, ends, limits)
+    marks = [*_heading(title, note), *frame.grid(steps, numbers)]
     for line in lines:
         points = [frame.at(x, y) for x, y in thin(line.points, MOST_POINTS) if math.isfinite(y)]
         if len(points) == 1:
@@ -180,6 +191,7 @@ def scatter(
     note: str = "",
     limits: Point | None = None,
     size: float = 340,
+    named: bool = False,
 ) -> Picture:
     """Draw points.
 
@@ -191,6 +203,7 @@ def scatter(
         note: after the title, on a line of its own.
         limits: of both axes; None: those of the points.
         size: width and height of the picture in pixels, without its legend.
+        named: write the names of at most `MOST_NAMES` points beside them.
     """
     sound = [
         group._replace(dots=[d for d in group.dots if math.isfinite(d.x) and math.isfinite(d.y)])
@@ -199,8 +212,9 @@ def scatter(
     dots = [dot for group in sound for dot in group.dots]
     x, y = (limits or fit_limits(values) for values in ([d.x for d in dots], [d.y for d in dots]))
     top = HEADING + 18 * bool(note)
-    frame = Frame(LEFT, top, size - RIGHT, size - TICKS - 18, x, y)
     across = ticks(*x, 3)
+    left, right = _margins(y, size - TICKS - 18 - top, short_texts(across))
+    frame = Frame(left, top, size - right, size - TICKS - 18, x, y)
     marks = [*_heading(title), *frame.grid(across, short_texts(across))]
     if note:
         marks.append(Text((0, HEADING + 4), note, 11, "soft", "start"))
@@ -215,8 +229,35 @@ def scatter(
         for dot in group.dots:
             place = frame.at(dot.x, dot.y)
             marks.append(Group([_dot(place, group.radius, group.color)], dot.name, dot.link))
+    if named:
+        marks += _names_of_dots({dot.name: frame.at(dot.x, dot.y) for dot in dots}, frame)
     marks, height = _with_legend(marks, entries, size, size)
     return Picture(size, height, marks, title, "chart dots", {"role": "group"})
+
+
+MOST_NAMES, MOST_LETTERS = 12, 30
+
+
+def _names_of_dots(places: Mapping[str, Point], frame: Frame) -> list[Mark]:
+    """Write names beside points, where they hide no other point or name; none for many points."""
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.values()]
+    marks: list[Mark] = []
+    for name, (x, y) in places.items() if len(places) <= MOST_NAMES else ():
+        text = name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
+        width = text_width(text, 10)
+        spots = [(x + 8 + width * side, y + down) for down in (0, -12, 12, -24, 24) for side in (0, -1)]
+        spots = [(left - 16 * (left < x), middle) for left, middle in spots]
+        boxes = [(left, middle - 6, left + width, middle + 6) for left, middle in spots]
+        inside = [box for box in boxes if frame.left <= box[0] and box[2] <= frame.right + RIGHT]
+        free = [box for box in inside if not any(_overlap(box, other) for other in taken)]
+        box = next(iter([*free, *inside, *boxes]))
+        taken.append(box)
+        marks.append(Text((box[0], (box[1] + box[3]) / 2), text, 10, "soft", "start"))
+    return marks
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _heading(title: str, note: str = "") -> list[Mark]:

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 
 def save(figure: Figure | Picture, path: Path) -> tuple[Path, Path]:
-    """Write `path`.png, then `path`.svg, and return both; equal figures give equal bytes.
+    """Write `path`.pdf, .png, and .svg, and return the last two; equal figures give equal bytes.
 
     Args:
         figure: of matplotlib, or a picture.
         path: without a suffix.
     """
-    svg, png = (path.with_name(path.name + suffix) for suffix in (".svg", ".png"))
+    svg, png, pdf = (path.with_name(path.name + suffix) for suffix in (".svg", ".png", ".pdf"))
     drawn = figure.figure() if isinstance(figure, Picture) else _escape_formulas(figure)
+    with replacing(pdf) as partial:
+        undated = {"CreationDate": None, "Creator": None, "Producer": None}
+        drawn.savefig(partial, format="pdf", metadata=undated, facecolor="white")
     with replacing(png) as partial:
         drawn.savefig(partial, format="png", dpi=160, metadata={"Software": None}, facecolor="white")
     text = figure.file_svg() if isinstance(figure, Picture) else _svg(figure, path.name, facecolor="white")

@@ -176,6 +176,7 @@ def _format(table: Table, form: str) -> str:
 
 _OF_THE_RUN = ("run", "resume", "hydra")
 _MISSING = "–"
+_VERSIONS = ("nas_lightning", "torch")
 MOST_PICTURES = 50  # maximum number of runs with cells and curves
 COSTS = {"parameters": "params", "multiply-adds": "macs"}
 
@@ -190,7 +191,7 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
     for run in runs:
         if not run.is_dir():
             raise InputError("The path must be the folder of a run", got=str(run))
-    records = dict(zip(distinct_names(runs), map(RunRecord, runs), strict=True))
+    records = dict(zip(name_runs(runs), map(RunRecord, runs), strict=True))
     sections = [
         read_section("Runs", "runs.html", lambda: _tabulate(records, path)),
         read_section("Runs that failed", "failures.html", lambda: _failures(records)),
@@ -204,6 +205,18 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
         "page.html", title=f"{len(runs)} run{'s' * (len(runs) != 1)} side by side", tiles={}, sections=found
     )
     return write_whole(path, page)
+
+
+def name_runs(runs: Sequence[Path]) -> list[str]:
+    """Return the names of folders; of the numbered jobs of a sweep, the settings in which they differ."""
+    names = distinct_names(runs)
+    if not all(run.name.isdecimal() for run in runs):
+        return names
+    typed = [_read_job_sweep(run)["overrides"] for run in runs]
+    shared = set(typed[0]).intersection(*typed[1:]) if len(typed) > 1 else set()
+    texts = [" ".join(line for line in lines if line not in shared) for lines in typed]
+    pairs = zip(names, texts, strict=True)
+    return [text if text and texts.count(text) == 1 else f"{name} {text}".rstrip() for name, text in pairs]
 
 
 def distinct_names(runs: Sequence[Path]) -> list[str]:
@@ -238,6 +251,8 @@ def _tabulate(records: Mapping[str, RunRecord], path: Path) -> Mapping[str, Any]
     """Return a row for each run, with all known facts."""
     facts = {name: dict(read_facts(record)) for name, record in records.items()}
     columns = list(dict.fromkeys(key for values in facts.values() for key in values if key != ERROR))
+    same = {key for key in _VERSIONS if len({values.get(key) for values in facts.values()}) == 1}
+    columns = [key for key in columns if key not in same]
     rows = []
     for name, record in records.items():
         page = record.run / REPORT_FILE
@@ -256,29 +271,47 @@ def _failures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
 def _differences(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
     """Return differing options, then differing settings that all runs have; None without differences."""
     records = {name: record for name, record in records.items() if record.config}
-    choices = [{k: str(v) for k, v in record.choices.items() if "/" not in k} for record in records.values()]
-    settings = [dict(flatten(record.config)) for record in records.values()]
+    choices = [
+        {k: _MISSING if v is None else str(v) for k, v in record.choices.items() if "/" not in k}
+        for record in records.values()
+    ]
+    settings = [resolve(dict(flatten(record.config))) for record in records.values()]
     everywhere = [{k: v for k, v in one.items() if all(k in other for other in settings)} for one in settings]
     rows = [*_differing_rows(choices), *_differing_rows(everywhere)]
     table = {"title": "", "note": "", "columns": ["setting", *records], "rows": rows}
     return {"tables": [table], "figures": []} if rows else None
 
 
+def resolve(settings: Mapping[str, str]) -> dict[str, str]:
+    """Replace references such as `${task.score}` by the settings that they name; without one, by a dash.
+
+    >>> resolve({"task.score": "accuracy", "objective": "test_${task.score}", "lr": "${oc.env:LR}"})
+    {'task.score': 'accuracy', 'objective': 'test_accuracy', 'lr': '–'}
+    """
+    found = {k: _REFERENCE.sub(lambda m: settings.get(m[1], m[0]), v) for k, v in settings.items()}
+    return {key: _MISSING if "${" in value else value for key, value in found.items()}
+
+
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+
+
 def _differing_rows(runs: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
     for key in dict.fromkeys(key for values in runs for key in values):
         cells = [values.get(key, _MISSING) for values in runs]
-        if len(set(cells)) > 1 and key.split(".")[0] not in _OF_THE_RUN:
+        of_choice = key.endswith("._target_")  # the option that was chosen says it
+        if len(set(cells)) > 1 and key.split(".")[0] not in _OF_THE_RUN and not of_choice:
             yield [key, *cells]
 
 
 def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """Draw the first architecture of each run; edges that not all of the same space have are bold."""
+    """Draw the first cells of each run; edges that not all of the same space have are bold."""
     _check_count(records)
     genotypes_of = {
         name: read_genotypes(record.run)[0]
         for name, record in records.items()
         if (record.run / FILE_NAME).is_file()
     }
+    genotypes_of = {name: genotype for name, genotype in genotypes_of.items() if genotype.cells}
     if not genotypes_of:
         return None
     spaces: dict[Any, list[str]] = {}
@@ -318,7 +351,7 @@ def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
             best = [dots[index] for index in pareto_front([(-dot.x, dot.y) for dot in dots])]
             line = "best in both", [(dot.x, dot.y) for dot in best]
             groups = [Dots("runs", dots, "series-0", 5)]
-            charts.append(scatter(f"Accuracy (%) against {title}", title, groups, line=line))
+            charts.append(scatter(f"Accuracy (%) against {title}", title, groups, line=line, named=True))
     return {"charts": charts, "kind": ""} if charts else None
 
 

@@ -19,7 +19,7 @@ from nas_lightning.report.record import RunRecord, read_summary
 from nas_lightning.runs.facts import Findings
 from nas_lightning.runs.folder import job_folders
 from nas_lightning.runs.record import look_up
-from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.utils.tables import Entry, Spread, Table
 from nas_lightning.utils.text import short_path
 
 # A training and its search
@@ -536,9 +536,12 @@ class Comparison:
                 deviation = statistics.stdev(values) if len(values) > 1 else None
                 trained = sum(o.trainings for o in self.outcomes if (o.arm, o.data) == (arm, data))
                 counts: list[Entry] = [len(values), trained]
-                rows.append([arm, data, *counts, _rounded(statistics.fmean(values)), _rounded(deviation)])
-        title = f"{self.metric}: mean and standard deviation over search seeds"
-        columns = [self.by, "data", "seeds", "trainings", "mean", "sd"]
+                mean = round(statistics.fmean(values), 12)
+                rows.append(
+                    [arm, data, *counts, mean if deviation is None else Spread(mean, round(deviation, 12))]
+                )
+        title = f"{self.metric}: mean ± standard deviation over search seeds"
+        columns = [self.by, "data", "seeds", "trainings", "mean"]
         trained = any(outcome.trainings for outcome in self.outcomes)
         note = "Trainings of one search are averaged first." if trained else ""
         return Table("means", title, columns, rows, note)

@@ -28,6 +28,16 @@ class Estimate(NamedTuple):
     error: float
 
 
+class Spread(Estimate):
+    """A mean, and the standard deviation of the values instead of a standard error.
+
+    >>> format_cell(Spread(0.61234, 0.0211))
+    '0.612 ± 0.021'
+    """
+
+    __slots__ = ()
+
+
 Entry = str | int | float | Estimate | None
 
 
@@ -71,15 +81,17 @@ class Table:
         return "\n\n".join(filter(None, [title, body, self.note]))
 
     def csv(self) -> str:
-        """Return all digits; a column of estimates is followed by one of standard errors.
+        """Return all digits; a column of estimates is followed by one of their errors or deviations.
 
         Texts that a spreadsheet would evaluate are prefixed with an apostrophe.
         """
         estimated = [any(isinstance(row[i], Estimate) for row in self.rows) for i in range(len(self.columns))]
         text = StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        pairs = zip(self.columns, estimated, strict=True)
-        header = ([column, f"{column} s.e."] if e else [column] for column, e in pairs)
+        spread = [any(isinstance(row[i], Spread) for row in self.rows) for i in range(len(self.columns))]
+        kinds = ["sd" if s else "s.e." for s in spread]
+        pairs = zip(self.columns, estimated, kinds, strict=True)
+        header = ([column, f"{column} {kind}"] if e else [column] for column, e, kind in pairs)
         writer.writerow([escape_formula(name) for names in header for name in names])
         for row in self.rows:
             values: list[str | int | float | None] = []

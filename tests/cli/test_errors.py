@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from nas_lightning.cli.build import locate
 from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies.black_box.base import BlackBox
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK, TINY_SEARCH
@@ -362,3 +364,31 @@ def test_pool_of_another_seed(error_of, command, tmp_path):
     line = error_of(*argv, "seed=1", "run=bad")
     assert "as in the other lines of the file" in line
     assert not (tmp_path / "bad").exists()
+
+
+def test_missing_package_is_said_before_the_folder_exists(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("nas_lightning.cli.job.find_spec", lambda module: None)
+    for script, option, extra in (
+        ("search", "logger=mlflow", "mlflow"),
+        ("train", "logger=tensorboard", "tensorboard"),
+        ("analyze", "study.runtime=onnx", "export"),
+    ):
+        study = ["study=latency"] if script == "analyze" else []
+        outcome = command(script, *study, option, "run=a")
+        expected = (
+            f"error: expected the packages for {option}: pip install 'nas-lightning[{extra}]', got 'no "
+        )
+        assert outcome.code == 1
+        assert outcome.err.startswith(expected)
+        assert not list(tmp_path.iterdir())
+
+
+def test_import_error_of_a_users_module_shows_its_cause(tmp_path, monkeypatch):
+    (tmp_path / "users_parts").mkdir()
+    (tmp_path / "users_parts" / "mine.py").write_text("import os\nimport no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    cause = r"ModuleNotFoundError: No module named 'no_such_package' \(.*mine\.py, line 2\)"
+    with pytest.raises(InputError, match=cause):
+        locate("users_parts.mine.Mine", "strategy")
+    with pytest.raises(InputError, match="has no attribute 'other'"):
+        locate("users_parts.other.Mine", "strategy")

@@ -231,11 +231,13 @@ def test_trainings_are_joined_to_searches_and_compared_to_random(sweeps, capsys)
     out, err = capsys.readouterr()
     assert err == ""
     means = {row["strategy"]: row for row in rows(sweeps / "trained/comparison/tables/means.csv")}
-    assert means["gdas"] | {"mean": "", "sd": ""} == {
-        **{"strategy": "gdas", "data": "digits", "seeds": "6", "trainings": "12", "mean": "", "sd": ""}
+    assert means["gdas"] | {"mean": "", "mean sd": ""} == {
+        **{"strategy": "gdas", "data": "digits", "seeds": "6", "trainings": "12", "mean": "", "mean sd": ""}
     }
     assert float(means["gdas"]["mean"]) == pytest.approx(0.7 + 0.03 * 2.5)
-    assert float(means["gdas"]["sd"]) == pytest.approx(0.03 * (17.5 / 5) ** 0.5)  # of searches: 0, 1, … 5
+    assert float(means["gdas"]["mean sd"]) == pytest.approx(
+        0.03 * (17.5 / 5) ** 0.5
+    )  # of searches: 0, 1, … 5
     found = {row["strategy"]: row for row in rows(sweeps / "trained/comparison/tables/differences.csv")}
     assert [*found] == ["gdas", "darts"]
     assert found["darts"] | {"95 % from": "", "to": ""} == {
