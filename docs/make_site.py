@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from docs.notebooks import to_markdown
-from nas_lightning.options import config_folder, groups
+from nas_lightning.options import config_folder, groups, option_file
 
 REPOSITORY = Path(__file__).parents[1]
 SITE = REPOSITORY / "build" / "site"
@@ -63,26 +63,34 @@ def moved_links(text: str, source: str) -> str:
     return LINK.sub(moved, text)
 
 
-def options() -> str:
-    """Return the page of all options of the command line, by group, from the comments of their yamls."""
-    described = {"experiment": "Settings of papers; `experiment=retrain/…` are training recipes"}
+def options() -> dict[str, str]:
+    """Return the pages of the command line's options: a list of groups, and a page for each group."""
     parts = [
         "# Options of the command line\n",
-        "`group=option` chooses an option: `strategy=darts`. The settings of an option are in its yaml, and "
-        "`python search.py strategy=darts --cfg job` prints all of them. Experiments combine options.\n",
+        "`group=option` chooses an option: `strategy=darts`. Settings of an option are `key=value`: "
+        "`strategy.lr=0.1`. `nas-search --cfg job` prints all settings of a command.\n",
+        "| group | options |",
+        "|---|---|",
     ]
-    for group, found in groups().items():
-        parts += [f"## {group}\n"]
-        parts += [f"{described[group]}.\n"] if group in described else []
-        parts += ["| option | |", "|---|---|"]
-        parts += [
-            f"| `{group}={name}` | {line.replace('|', chr(92) + '|')} |" for name, line in found.items()
-        ]
-        parts.append("")
+    found = {}
+    for group, lines in groups().items():
+        names = ", ".join(f"`{name}`" for name in lines)
+        parts.append(f"| [{group}](options_{group}.md) | {names} |")
+        found[f"options_{group}.md"] = "\n".join(
+            [f"# {group}\n", *(option(group, name, line) for name, line in lines.items())]
+        )
     for script in ("search", "train", "analyze"):
         text = (config_folder() / f"{script}.yaml").read_text(encoding="utf-8")
-        parts += [f"## {script}.yaml\n", f"```yaml\n{text.rstrip()}\n```\n"]
-    return "\n".join(parts)
+        parts += [f"\n## nas-{script}\n", f"```yaml\n{text.rstrip()}\n```"]
+    return {"options.md": "\n".join([*parts, ""]), **found}
+
+
+def option(group: str, name: str, line: str) -> str:
+    """Return the section of an option: its first comment, and its settings."""
+    text = option_file(group, name).read_text(encoding="utf-8")
+    settings = re.sub(r"\A(#.*\n)+", "", text).strip()
+    block = f"\n```yaml\n{settings}\n```\n" if settings else ""
+    return f"## {group}={name}\n\n{line}\n{block}"
 
 
 def summary(package: str) -> str:
@@ -125,11 +133,12 @@ def main() -> None:
             write(page, moved_links(text, source).replace("](docs:shown/", "](shown/"))
         else:
             write(page, moved_links(path.read_text(encoding="utf-8"), source))
-    write("reference/options.md", options())
+    for name, text in options().items():
+        write(f"reference/{name}", text)
     for package in PACKAGES:
         write(f"reference/{package}.md", reference(package))
     links = [f"- [{package}]({package}.md): {summary(package)}" for package in PACKAGES]
-    write("reference/index.md", "\n".join(["# Classes and functions\n", *links, ""]))
+    write("reference/api.md", "\n".join(["# Classes and functions\n", *links, ""]))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def listed_pages(entry):
 def test_every_page_is_in_the_navigation(site):
     named = set(listed_pages(yaml.safe_load(MKDOCS)["nav"]))
     pages = {str(page.relative_to(site)) for page in site.rglob("*.md")}
-    listed = {"reference/index.md", "reference/options.md"}
+    listed = {"reference/api.md", "reference/options.md"}
     assert named == {page for page in pages if not page.startswith("reference/")} | listed
 
 
@@ -50,9 +50,13 @@ def test_the_reference_has_the_public_names(site):
         assert f"::: nas_lightning.{package}.{name}\n" in text
 
 
-def test_options_lists_every_strategy(site):
-    text = (site / "reference" / "options.md").read_text(encoding="utf-8")
-    assert all(f"| `strategy={name}` |" in text for name in options("strategy"))
+def test_options_have_their_settings(site):
+    text = (site / "reference" / "options_strategy.md").read_text(encoding="utf-8")
+    assert all(f"## strategy={name}\n" in text for name in options("strategy"))
+    assert "\npopulation: " in text or "\n  population: " in text
+    assert "| [strategy](options_strategy.md) |" in (site / "reference" / "options.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_links_between_pages_work_in_the_repository_too():
