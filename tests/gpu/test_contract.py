@@ -248,7 +248,7 @@ def test_latency_waits_for_the_device(on_gpu):
             assert log.waits["synchronize"] == 2 * (log.operations["add"] - 1)
 
 
-WAITS = {"darts": 20, "pr_darts": 60, "gdas": 20}
+WAITS = {"darts": 8, "pr_darts": 17, "gdas": 13}
 """Largest number of waits of the host for the device in a step."""
 
 
