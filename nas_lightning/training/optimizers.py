@@ -186,11 +186,11 @@ def build_scheduler(
 
 
 def _check_warmup(schedule: Schedule, epochs: int, warmup_epochs: int) -> None:
-    tail = TAIL if schedule == "linear_tail" else 0
-    if warmup_epochs + tail >= epochs:
-        last = f" and the {tail} last ones" if tail else ""
-        expected = f"The warm-up epochs{last} must be fewer than the {epochs} of the run"
-        raise InputError(expected, got=warmup_epochs)
+    if warmup_epochs >= epochs:
+        raise InputError(f"The warm-up epochs must be fewer than the {epochs} of the run", got=warmup_epochs)
+    if schedule == "linear_tail" and warmup_epochs + TAIL >= epochs:
+        expected = f"The run must have more than {warmup_epochs} epochs of warm-up and {TAIL} last ones"
+        raise InputError(expected, got=epochs, where="schedule=linear_tail")
 
 
 class Scheduler:

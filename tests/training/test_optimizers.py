@@ -179,14 +179,23 @@ def test_biases_and_norms_decay_like_the_rest_or_not_at_all(opt):
         (lambda: build_optimizer([], "momentun", lr=0.1), "did you mean 'momentum'"),
         (lambda: build_optimizer([], "adam", lr=0.0), r"`lr` must .*, got 0.0 \(in build_opt"),
         (lambda: rates("cosin"), "must be 'cosine', .* or 'exponential', got 'cosin'"),
-        (lambda: rates("exponential"), "lr_decay with schedule=exponential, .* got .*lr_decay=None"),
-        (lambda: rates("linear", lr_decay=0.9), "only with it, got .schedule=linear, lr_decay=0.9"),
+        (
+            lambda: rates("exponential"),
+            "lr_decay`.* and schedule=exponential need each other, got .*lr_decay=None",
+        ),
+        (lambda: rates("linear", lr_decay=0.9), "need each other, got .schedule=linear, lr_decay=0.9"),
         (lambda: rates("exponential", lr_decay=1.1), "`lr_decay` must .*, got 1.1"),
-        (lambda: rates("linear_tail", lr_min=0.01), "lr_min=0 .* with schedule=linear_tail"),
-        (lambda: rates("linear_tail", warmup_epochs=2), "and the 5 last ones than the 7 of the run, got 2"),
-        (lambda: rates("cosine", warmup_epochs=7), "fewer warm-up epochs than the 7 of the run, got 7"),
-        (lambda: rates("cosine", lr_min=0.1), "lr_min of at most the learning rate 0.025, got 0.1"),
-        (lambda: rates("cosine", warmup_epochs=1, warmup_lr=0.1), "warmup_lr of at most the learning"),
+        (lambda: rates("linear_tail", lr_min=0.01), "schedule=linear_tail needs lr_min=0"),
+        (
+            lambda: rates("linear_tail", warmup_epochs=2),
+            "more than 2 epochs of warm-up and 5 last ones, got 7",
+        ),
+        (
+            lambda: rates("cosine", warmup_epochs=7),
+            "warm-up epochs must be fewer than the 7 of the run, got 7",
+        ),
+        (lambda: rates("cosine", lr_min=0.1), "`lr_min` must be at most the learning rate 0.025, got 0.1"),
+        (lambda: rates("cosine", warmup_epochs=1, warmup_lr=0.1), "`warmup_lr` must be at most the learning"),
     ],
 )
 def test_bad_input_raises(call, message):
