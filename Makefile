@@ -23,7 +23,7 @@ test-minimum:  ## the tests with the oldest version of every dependency that set
 	$(PYTHON) -m venv .venv-minimum
 	.venv-minimum/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-minimum/bin/uv pip install --quiet --python .venv-minimum --resolution lowest-direct --editable ".[test]"
-	OMP_NUM_THREADS=1 .venv-minimum/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+	OMP_NUM_THREADS=1 .venv-minimum/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" -W default $(ARGS)  # old versions warn of each other
 
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage
 coverage: $(VENV)/.ready  ## which lines `make test` runs, in processes that it starts too; the others are listed
