@@ -3,9 +3,9 @@
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning import callbacks as lightning_callbacks
 from pytorch_lightning.callbacks import (
     EarlyStopping,
-    EMAWeightAveraging,
     GradientAccumulationScheduler,
     LambdaCallback,
     LearningRateFinder,
@@ -128,7 +128,6 @@ FOR_THE_STRATEGY = {
     "accumulate": ({"accumulate_grad_batches": 2}, (), "Pass accumulate_grad_batches="),
     "SWA": ({}, (StochasticWeightAveraging(0.1),), "A search cannot use StochasticWeightAveraging"),
     "rates": ({}, (LearningRateFinder(),), "A search cannot use LearningRateFinder, because weights and"),
-    "average": ({}, (EMAWeightAveraging(decay=0.9),), "A search cannot use WeightAveraging, because"),
     "accumulate later": (
         {},
         (GradientAccumulationScheduler({0: 2}),),
@@ -136,6 +135,9 @@ FOR_THE_STRATEGY = {
     ),
     "prune": ({}, (ModelPruning("l1_unstructured"),), "A search cannot use ModelPruning, because an"),
 }
+if hasattr(lightning_callbacks, "EMAWeightAveraging"):  # not in the oldest Lightning
+    ema = lightning_callbacks.EMAWeightAveraging(decay=0.9)
+    FOR_THE_STRATEGY["average"] = ({}, (ema,), "A search cannot use WeightAveraging, because")
 
 
 @pytest.mark.parametrize(("options", "callbacks", "line"), FOR_THE_STRATEGY.values(), ids=FOR_THE_STRATEGY)
@@ -146,8 +148,9 @@ def test_search_refuses_unsupported_trainer_options(options, callbacks, line, re
 
 def test_a_search_without_gradients_says_it_too(refusal):
     search = RandomSearch(NasBench201())
-    said = refusal(trainer(EMAWeightAveraging(decay=0.9), max_epochs=1).fit, search, SearchData(Fake(**DATA)))
-    assert "A search cannot use WeightAveraging" in said
+    fit = trainer(StochasticWeightAveraging(0.1), max_epochs=1).fit
+    said = refusal(fit, search, SearchData(Fake(**DATA)))
+    assert "A search cannot use StochasticWeightAveraging" in said
 
 
 def test_callbacks_have_the_loss_of_a_batch():
@@ -215,7 +218,8 @@ def test_a_tuner_finds_a_batch_size(kind, tmp_path, monkeypatch):
     found = Tuner(trainer(max_epochs=1)).scale_batch_size(
         module, datamodule=data, max_trials=2, steps_per_trial=1
     )
-    assert found == data.batch_size == 4
+    assert found == data.batch_size
+    assert found in (4, 8)  # Lightning 2.5 sets the size that it would try next
     batch = next(iter(data.train_dataloader()))
     assert len(batch["train"][1] if kind == "search" else batch[1]) == 4
 
