@@ -187,8 +187,8 @@ def test_the_comparison_can_fail(search, trainer, whole, tmp_path):
 @pytest.mark.parametrize(
     ("strategy", "space", "message"),
     [
-        ("gaea", "nasbench201", "The checkpoint is not that whose strategy is Gaea"),
-        ("darts", "darts", "The checkpoint is not that whose space is darts"),
+        ("gaea", "nasbench201", "The strategy of the checkpoint must be Gaea"),
+        ("darts", "darts", "The space of the checkpoint must be darts"),
     ],
 )
 def test_checkpoint_of_another_search_is_rejected(search, trainer, whole, refusal, strategy, space, message):
@@ -208,7 +208,7 @@ def test_checkpoint_of_other_cells_is_rejected(search, trainer, refusal, tmp_pat
     ops, _ = search("darts", "darts", "+space.ops=[none,skip_connect,sep_conv_3x3]")
     for other, what in ((nodes, "edges"), (ops, "operations")):
         message = refusal(lambda other=other: trainer(1).fit(other, data, ckpt_path=tmp_path / "last.ckpt"))
-        assert message.startswith(f"The checkpoint is not that whose {what} is")
+        assert message.startswith(f"The {what} of the checkpoint must be")
 
 
 def test_checkpoint_without_a_search_is_rejected(search, trainer, refusal, tmp_path):
