@@ -187,8 +187,8 @@ def test_the_comparison_can_fail(search, trainer, whole, tmp_path):
 @pytest.mark.parametrize(
     ("strategy", "space", "message"),
     [
-        ("gaea", "nasbench201", "The strategy of the checkpoint must be Gaea"),
-        ("darts", "darts", "The space of the checkpoint must be darts"),
+        ("gaea", "nasbench201", "The strategy of the checkpoint must be Gaea, got 'Darts'"),
+        ("darts", "darts", "The space of the checkpoint must be darts, got 'nasbench201'"),
     ],
 )
 def test_checkpoint_of_another_search_is_rejected(search, trainer, whole, refusal, strategy, space, message):
