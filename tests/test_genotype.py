@@ -102,8 +102,8 @@ def test_impossible_cells():
         ({"inputs": MOST_NODES + 1}, "the number of input nodes"),
         ({"output": []}, "Output nodes must be distinct"),
         ({"output": [2, 2]}, "Output nodes must be distinct"),
-        ({"output": [4]}, "into node 4"),
-        ({"edges": [("skip_connect", 2, 3)], "output": [3]}, "into node 2"),
+        ({"output": [4]}, "Node 4 is used"),
+        ({"edges": [("skip_connect", 2, 3)], "output": [3]}, "Node 2 is used"),
     ]:
         with pytest.raises(InputError) as caught:
             cell(**changes)

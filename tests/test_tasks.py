@@ -195,11 +195,11 @@ def test_invalid_tasks_are_refused_in_one_line():
         ),
         (
             lambda: MultiClass(class_weights=(1.0,)).loss(torch.zeros(2, 3), torch.zeros(2).long()),
-            "3 class_weights",
+            "3 class weights",
         ),
         (
             lambda: SearchData(Made("regression"), num_classes=2, task=Regression()).setup(),
-            r"targets \(b, 2\) for 2",
+            r"shape \(b, 2\) for 2 outputs",
         ),
         (lambda: SearchData(Made("regression")).setup(), "Class labels must be integers"),
     ]:
