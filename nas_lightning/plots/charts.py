@@ -244,7 +244,7 @@ def _names_of_dots(places: Mapping[str, Point], frame: Frame) -> list[Mark]:
     marks: list[Mark] = []
     for name, (x, y) in places.items() if len(places) <= MOST_NAMES else ():
         text = name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
-        width = text_width(text, 10)
+        width = text_width(text, 11)
         spots = [(x + 8 + width * side, y + down) for down in (0, -12, 12, -24, 24) for side in (0, -1)]
         spots = [(left - 16 * (left < x), middle) for left, middle in spots]
         boxes = [(left, middle - 6, left + width, middle + 6) for left, middle in spots]
@@ -252,7 +252,7 @@ def _names_of_dots(places: Mapping[str, Point], frame: Frame) -> list[Mark]:
         free = [box for box in inside if not any(_overlap(box, other) for other in taken)]
         box = next(iter([*free, *inside, *boxes]))
         taken.append(box)
-        marks.append(Text((box[0], (box[1] + box[3]) / 2), text, 10, "soft", "start"))
+        marks.append(Text((box[0], (box[1] + box[3]) / 2), text, 11, "soft", "start"))
     return marks
 
 

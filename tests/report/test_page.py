@@ -93,7 +93,7 @@ def test_a_whole_run(run):
     assert "Train it" in page.sections["Next commands"]
     figures = {"genotype", "curves", "weights_cell"}
     assert {file.name for file in (run / "figures").iterdir()} == {
-        f"{n}.{s}" for n in figures for s in ("svg", "png")
+        f"{n}.{s}" for n in figures for s in ("svg", "png", "pdf")
     }
 
 
