@@ -146,6 +146,7 @@ def test_examples_run(page, workplace, capsys):
         exec(compile(named(code), page.name, "exec"), {"__name__": "__main__"})
 
 
+@pytest.mark.slow
 def test_the_story_of_limits_is_true(workplace, tmp_path, capsys, monkeypatch):
     """Its lines in their order, on networks that take no time: what comes out keeps the limits."""
     monkeypatch.chdir(tmp_path)

@@ -70,6 +70,7 @@ class Stopped(KeyboardInterrupt):
     """Interrupt the training of a member, as Ctrl-C does."""
 
 
+@pytest.mark.slow
 def test_interrupted_ensemble_resumes_at_its_member_and_epoch(tmp_path, command, monkeypatch):
     argv = (*QUICK, "trainer.max_epochs=2", "genotype=nasbench201_best", "ensemble=deep", "ensemble.count=2")
     assert command("train", *argv, "run=complete").code == 0

@@ -286,7 +286,7 @@ def check(case: Case, path: Path, trainer, epochs) -> None:
         assert {name: cost for name, cost in found.items() if cost > limits[name]} == {}, (case, limits)
 
 
-@pytest.mark.parametrize("seed", [1000, 1002])
+@pytest.mark.parametrize("seed", [pytest.param(1000, marks=pytest.mark.slow), 1002])
 def test_derived_networks_meet_random_limits(seed, tmp_path, trainer, epochs):
     check(draw_case(seed), tmp_path / "device.csv", trainer, epochs)
 

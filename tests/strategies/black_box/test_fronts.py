@@ -228,6 +228,7 @@ FRONT = (
 )
 
 
+@pytest.mark.slow
 def test_run_saves_its_front_and_trains_any_member(command, device, tmp_path, capsys):  # noqa: F811
     words = ("objectives=[swap,latency_ms]", f"limits.device={device}", "trainer.max_epochs=6")
     for seed in (0, 1):
