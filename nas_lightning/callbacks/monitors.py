@@ -325,7 +325,7 @@ class GenotypeHistory(pl.Callback):
             groups[name] = {"edges": group.rows, "ops": group.ops, "scores": table}
         genotypes = strategy.derive()
         if genotypes:
-            pl_module.log_dict(topology_metrics(genotypes[0]))
+            pl_module.log_dict(topology_metrics(genotypes[0]), sync_dist=True)  # equal on all processes
         entry = {"epoch": trainer.current_epoch, "genotypes": [genotype.to_dict() for genotype in genotypes]}
         self._append({**entry, "groups": groups})
 
