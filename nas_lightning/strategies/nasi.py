@@ -180,7 +180,8 @@ class Nasi(Strategy):
     ) -> None:
         super().__init__(space, seed)
         if nu is not None and nu_quantile is not None:
-            raise InputError("Pass either `nu` or `nu_quantile`", where="strategy.nu_quantile")
+            got = f"nu={nu}, nu_quantile={nu_quantile}"
+            raise InputError("Pass either `nu` or `nu_quantile`", got=got, where="strategy.nu_quantile")
         self.automatic_optimization = False
         check_search_data(data, type(self).__name__)
         self.supernet, self.data = supernet, data

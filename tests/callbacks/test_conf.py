@@ -33,7 +33,9 @@ def test_a_search_leaves_what_it_promises(tmp_path, tiny, capsys):
     fit(parts("callbacks", "search", tmp_path), parts("logger", "csv", tmp_path), tiny())
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     figures = {
-        f"figures/{name}.{suffix}" for name in ("genotype", "weights_cell") for suffix in ("svg", "png")
+        f"figures/{name}.{suffix}"
+        for name in ("genotype", "weights_cell")
+        for suffix in ("pdf", "png", "svg")
     }
     assert left == {"metrics.csv", "history.jsonl", "checkpoints/last.ckpt", *figures}
     assert capsys.readouterr().out.count("epoch ") == 2

@@ -159,7 +159,7 @@ def test_a_cell_that_leaves_nodes_out_is_no_path_of_the_supernet(generator):
     genotype = space.sample(generator)
     cell = genotype["normal"]
     short = Genotype("darts", {**dict(genotype), "normal": Cell(cell.edges, 2, [3])})
-    with pytest.raises(InputError, match="'normal' to return all 2 inner nodes"):
+    with pytest.raises(InputError, match="'normal' must return all 2 inner nodes, got"):
         space.one_hot(short)
 
 
@@ -583,7 +583,7 @@ def test_darts_nodes_have_two_edges():
         data = json.loads(JSON["darts"])
         cell = data["cells"]["normal"]
         cell["edges"] = cell["edges"][1:] if edges == 1 else [*cell["edges"], ["skip_connect", 1, 2]]
-        with pytest.raises(InputError, match=f"'normal' with two edges into node 2, got {edges}"):
+        with pytest.raises(InputError, match=f"'normal' must have two edges into node 2, got {edges}"):
             SPACES["darts"].parse(data)
 
 

@@ -220,7 +220,7 @@ def test_channel_shuffle():
 
 
 def test_partial_must_divide_the_channels():
-    with pytest.raises(InputError, match="cell's 8 channels, got 3"):
+    with pytest.raises(InputError, match="`partial` must divide the 8 channels of the cell, got 3"):
         build("normal", partial=3)
 
 

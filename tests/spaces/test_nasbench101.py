@@ -335,7 +335,7 @@ def test_modules_outside_the_benchmark_are_refused(refusal):
     chain = np.eye(8, k=1, dtype=int).tolist()
     assert "at most 7 vertices, got 8" in refusal(SPACE.parse, {"matrix": chain, "ops": [CONV3] * 6})
     for edges, inputs, said in (
-        ([(CONV3, 0, 1), (CONV1, 0, 1)], 1, "one operation on all edges into vertex 1"),
+        ([(CONV3, 0, 1), (CONV1, 0, 1)], 1, "All edges into vertex 1 must have the same operation, got"),
         ([(CONV3, 0, 1), (CONV3, 0, 1)], 1, "Edges must be distinct"),
         ([(CONV3, 0, 2)], 2, "The cell must have one input"),
         ([("skip_connect", 0, 1)], 1, "must be one of the space"),

@@ -184,7 +184,7 @@ def test_fixed_nu_is_a_quantile_over_random_architectures(toy):
     generator = strategy.generator.clone_state()
     traces = sorted(float((draw_weights(generator)[0] * c).sum() ** 2) for _ in range(5))
     assert strategy.typical_trace(*BATCH) == pytest.approx(traces[3])  # three of five are below it
-    with pytest.raises(InputError, match="nu or nu_quantile, not both"):
+    with pytest.raises(InputError, match=r"either `nu` or `nu_quantile`, got 'nu=1.0, nu_quantile=0.75'"):
         toy(nu=1.0, nu_quantile=0.75)
 
 

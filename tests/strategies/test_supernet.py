@@ -304,11 +304,13 @@ def test_external_data_without_search_data_is_rejected(family, cell_space, refus
     assert "`data` must be an instance of SearchData" in message
 
 
-@pytest.mark.parametrize("name", ["one-shot", "nasi"])
-def test_missing_side_is_rejected(name, cell_space, trainer):
+@pytest.mark.parametrize(("name", "sides"), [("one-shot", ("train", "val")), ("nasi", ("training", "valid"))])
+def test_missing_side_is_rejected(name, sides, cell_space, trainer):
+    """NASI needs no validation part."""
     data = SearchData(TRAIN, VALID)
     strategy = FAMILIES[name](cell_space, parts_for(name, cell_space, data), data)
     with pytest.raises(InputError, match=r"the sides 'train' and 'valid'.*, got 'list'"):
         trainer(1).fit(strategy, OnlyLightning())
-    with pytest.raises(InputError, match=r"the sides 'train' and 'valid'.*, got 'train, val'"):
-        trainer(1).fit(strategy, CombinedLoader({"train": loader(TRAIN), "val": loader(VALID)}, "min_size"))
+    loaders = CombinedLoader(dict(zip(sides, (loader(TRAIN), loader(VALID)), strict=True)), "min_size")
+    with pytest.raises(InputError, match=rf"the sides 'train' and 'valid'.*, got '{', '.join(sides)}'"):
+        trainer(1).fit(strategy, loaders)

@@ -255,10 +255,11 @@ def test_run_saves_its_front_and_trains_any_member(command, device, tmp_path, ca
     assert (code, err) == (0, "")
     trained = json.loads((tmp_path / "trained" / "summary.json").read_text())
     assert trained["notation"] == [summary["notation"][summary["knee"]]]
-    for index in ("9", "ankle"):
+    for index in (9, "ankle"):
         code, out, err = command("train", *train, *tiny, f"genotype.index={index}", "run=other")
         assert (code, len(err.splitlines())) == (1, 1)
-        assert f"`genotype.index` must be below {len(rows)}, got {index}" in err
+        expected = f"`genotype.index` must be an integer from 0 to {len(rows) - 1}, or knee for a front"
+        assert f"{expected}, got {index!r}" in err
 
 
 def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811

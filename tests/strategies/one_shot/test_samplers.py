@@ -381,7 +381,7 @@ def test_no_more_gates_are_open_than_the_smallest_choice_has(active):
     if active <= 3:
         sampler.check(None, SimpleNamespace(groups=groups, name="mine"))
         return
-    with pytest.raises(InputError, match="1 to 3 operations"):
+    with pytest.raises(InputError, match=f"`active_ops` must be from 1 to 3, got {active} "):
         sampler.check(None, SimpleNamespace(groups=groups, name="mine"))
 
 

@@ -256,11 +256,10 @@ def test_depth_needs_no_skips():
 
 
 def test_a_group_that_is_empty_costs_nothing():
-    words = ["regularizer=[sparsity]", "strategy.regularizer.sparsity.pooling_group=true"]
-    strategy, _ = built([*words, "space.ops=[skip_connect,avg_pool_3x3]"])
+    strategy, _ = built(["regularizer=[computed_sparsity]", "space.ops=[skip_connect,avg_pool_3x3]"])
     half = {"cell": torch.full((6, 2), 0.5)}
     term = strategy.regularizers[0].term({}, half, strategy.epoch, strategy.space.groups)
-    assert float(term) == pytest.approx((0.01 + 0.005) * 0.5)
+    assert float(term) == pytest.approx((0.01 + 0.005) * (0.5 - 0.2))
 
 
 @pytest.mark.parametrize(
