@@ -359,7 +359,11 @@ class GenotypeTable(TabularBenchmark):
         """Sample architectures of the table."""
         names = list(self.table[self.dataset])
         if count > len(names):
-            raise InputError(f"The table has only {len(names)} architectures", got=count, where=self.path)
+            raise InputError(
+                f"A sample can have at most the table's {len(names)} architectures",
+                got=count,
+                where=self.path,
+            )
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).tolist()
         return [self.architecture(names[index]) for index in order[:count]]
 

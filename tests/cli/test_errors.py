@@ -47,7 +47,7 @@ def error_of(command, tmp_path):
 
 UNKNOWN = {  # found while the configuration is composed
     "strategy=dart": "`strategy` has no option `dart`. Did you mean `darts`?",
-    "trainer=gpu": "`trainer` has no option `gpu`. Choose from ddp, default, slurm.",
+    "trainer=gpu": "`trainer` has no option `gpu`. Choose from ddp, default, deterministic, slurm.",
     "launcher=joblob": "Did you mean `joblib`?",
     "genotype=darts_v2": "Could not override 'genotype'. No match in the defaults list",
     "strategy.lrr=1": "There is no setting `strategy.lrr`. Did you mean `strategy.lr`?",
@@ -186,13 +186,17 @@ def test_invalid_genotype_index(error_of, runs):
 def test_errors_of_image_folders(error_of, tmp_path, images):
     folder = ("space=nasbench201", "dataset=image_folder", "trainer.max_epochs=1", "dataset.batch_size=2")
     assert "dataset.root=" in error_of("search", *folder)
-    assert "no such file" in error_of("search", *folder, "dataset.root=missing")
+    assert "There is no such folder or .tar file of images (in missing)" in error_of(
+        "search", *folder, "dataset.root=missing"
+    )
     (tmp_path / "empty").mkdir()
     assert "images" in error_of("search", *folder, "dataset.root=empty")
     (tmp_path / "single").mkdir()
     (images / "cat").rename(tmp_path / "single" / "cat")
     assert "at least 2 classes" in error_of("search", *folder, "dataset.root=single")
-    assert "num_classes=2" in error_of("search", *folder, f"dataset.root={images}", "dataset.num_classes=7")
+    assert "`num_classes` must be 2, as the folder has, got 7" in error_of(
+        "search", *folder, f"dataset.root={images}", "dataset.num_classes=7"
+    )
     for broken in (images / "dog").iterdir():
         broken.write_bytes(b"no image")
     assert "dog" in error_of("search", *folder, f"dataset.root={images}")

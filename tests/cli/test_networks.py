@@ -34,7 +34,7 @@ def test_train_save_load_and_finetune(tmp_path, command):
     code, out, err = command("train", *QUICK, *TIMM, "trainer.max_epochs=2", "run=a")
     assert (code, err) == (0, "")
     assert "Training test_resnet of timm on fake: " in out
-    assert f"  network = nas_lightning.load('{tmp_path / 'a'}')" in out
+    assert f"  network = nas_lightning.load('{tmp_path / 'a'}', with_normalization=True)" in out
     facts = summary_of(tmp_path / "a")
     assert (facts["space"], facts["notation"]) == ("timm", ["test_resnet"])
     network = nas_lightning.load("a")
@@ -81,7 +81,7 @@ class Stop:
 def test_custom_networks_have_to_be_named(tmp_path, command, my_nets):
     code, out, err = command("train", *QUICK, *CUSTOM, "+network.args.width=5", "run=a")
     assert (code, err) == (0, "")
-    assert f"nas_lightning.load('{tmp_path / 'a'}', modules=['my_nets.Net'])" in out
+    assert f"nas_lightning.load('{tmp_path / 'a'}', with_normalization=True, modules=['my_nets.Net'])" in out
     assert "modules=[my_nets.Net]" in out
     assert (
         "A custom network must be allowed: pass modules=[…] with its class or its dotted name"

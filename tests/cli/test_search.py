@@ -91,14 +91,15 @@ def test_output_of_a_search(command, tmp_path):
     assert [line[:9] for line in lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
     assert lines[3].startswith("cell: ")
     assert "parameters" in lines[4]
-    assert lines[5].startswith("train_accuracy")
-    for line, name in zip(lines[6:9], ("genotype.json", "genotype.png", "report.html"), strict=True):
+    assert lines[5].startswith("cell: depth ")
+    assert lines[6].startswith("train_accuracy")
+    for line, name in zip(lines[7:10], ("genotype.json", "genotype.png", "report.html"), strict=True):
         path = Path(line.split()[1])
         assert not path.is_absolute()
         assert path.name == name
         assert path.is_file()
-    assert lines[9] == "Train it:"
-    assert len(lines) == 11
+    assert lines[10] == "Train it:"
+    assert len(lines) == 12
 
 
 def test_printed_command_trains_the_architecture(command, tmp_path):
@@ -402,7 +403,7 @@ def test_installed_command_in_any_folder(tmp_path, write_strategy):
 def test_help_lists_every_option(command):
     code, out, err = command("search", "--help")
     assert (code, err) == (0, "")
-    assert "python search.py" in out
+    assert "  nas-search strategy=darts dataset=cifar10" in out
     for group in ("strategy", "space", "dataset", "experiment", "launcher", "logger"):
         for option, line in groups()[group].items():
             if not option.startswith("retrain/"):

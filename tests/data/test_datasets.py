@@ -96,8 +96,8 @@ def test_options_that_do_not_fit_are_refused():
         ({"val_fraction": -0.1}, "`val_fraction` must be at least 0"),
         ({"val_fraction": 1e-5}, "both sides"),
         ({"subset": 0}, "`subset` must be at least 1"),
-        ({"batch_size": 1439}, "batch_size of at most 1438, got 1439"),
-        ({"subset": 10}, "batch_size of at most 10, got 32"),
+        ({"batch_size": 1439}, "`batch_size` must be at most 1438, got 1439"),
+        ({"subset": 10}, "`batch_size` must be at most 10, got 32"),
     ]:
         with pytest.raises(InputError, match=message):
             Digits(**options).prepare()
@@ -108,7 +108,7 @@ def test_labels_beyond_the_classes_are_refused(imagenet16_batches):
     content["labels"][0] = 0
     (imagenet16_batches / "val_data").write_bytes(pickle.dumps(content))
     with pytest.raises(
-        InputError, match="test labels from 0 to 119 for 120 classes, got 'labels from -1 to 99'"
+        InputError, match="The test labels must be from 0 to 119 for 120 classes, got 'labels from -1 to 99'"
     ):
         ImageNet16(root=str(imagenet16_batches)).prepare()
 
@@ -193,7 +193,7 @@ def test_a_missing_batch_is_named(cifar10_batches):
 def test_cifar10_with_another_number_of_classes_is_refused(tmp_path, class_folders):
     class_folders(tmp_path / "train")
     class_folders(tmp_path / "test")
-    with pytest.raises(InputError, match="train and test with 10 classes, got '3 classes'"):
+    with pytest.raises(InputError, match="`train` and `test` must have 10 classes, got '3 classes'"):
         Cifar10(root=str(tmp_path)).prepare()
 
 

@@ -257,7 +257,7 @@ def test_conflicting_settings_are_refused(refusal):
     assert "data takes no further arguments" in refusal(lambda: SearchData(Digits(), num_classes=10))
     assert "data takes no further arguments" in refusal(lambda: SearchData(Fake(), Fake()))
     assert "data module takes no further parts" in refusal(lambda: SearchData(OnlyLightning(), loader(VALID)))
-    assert "data sets with balanced; a loader defines it itself" in refusal(
+    assert "`balanced` needs data sets; a loader defines it itself" in refusal(
         lambda: ExternalData(loader(TRAIN), balanced=True)
     )
     assert "augment_valid" in refusal(lambda: SearchData(TRAIN, augment_valid=True).setup())
@@ -293,7 +293,8 @@ def test_pictures_of_folders_as_torchvision_has_them(class_folders, tmp_path):
     assert (x.shape, x.dtype, y.dtype) == ((4, 3, 10, 12), torch.float32, torch.long)
     Image.new("RGB", (5, 5)).save(root / "cat" / "small.png")
     with pytest.raises(
-        InputError, match=r"inputs of one shape: resize them, got '\(3, 5, 5\) and \(3, 10, 12\)'"
+        InputError,
+        match=r"All inputs must have the same shape: resize them, got '\(3, 5, 5\) and \(3, 10, 12\)'",
     ):
         list(SearchData(datasets.ImageFolder(str(root)), batch_size=15).train_dataloader())
 

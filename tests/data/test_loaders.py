@@ -104,7 +104,7 @@ def test_past_the_end_comes_another_shuffle_of_the_same_set():
 
 
 def test_a_batch_larger_than_the_set_is_refused():
-    with pytest.raises(InputError, match="batch_size of at most 48, got 49"):
+    with pytest.raises(InputError, match="`batch_size` must be at most 48, got 49"):
         fake(batch_size=49).prepare()
 
 

@@ -120,8 +120,8 @@ def test_invalid_options_are_refused_before_training():
         (0.0, None, "`train_fraction` must be greater than 0"),
         (1.1, None, "`train_fraction` must be at most 1"),
         (0.001, None, "both sides"),
-        (0.9, None, "a batch of at most 13 samples, got 16"),
-        (0.5, 65, "a batch of at most 64 samples, got 65"),
+        (0.9, None, "A batch can have at most 13 samples, got 16"),
+        (0.5, 65, "A batch can have at most 64 samples, got 65"),
     ]:
         with pytest.raises(InputError, match=message):
             SearchData(Fake(), train_fraction=fraction, batch_size=batch_size).setup("fit")

@@ -220,7 +220,7 @@ def test_truncated_file_names_the_record(write, refusal, genotypes):
         if size in ends:
             assert message is None
         else:
-            assert "cut off" in message
+            assert "The file is damaged: the record is incomplete" in message
             assert message.endswith(f"record {number})")
 
 

@@ -359,7 +359,7 @@ def test_larger_sample_begins_with_the_smaller(rows, tmp_path):
     assert {space.notation(genotype) for genotype in sample} == {line[0] for line in lines}
     assert table.sample(space, 5, seed=1) == sample[:5]
     assert table.sample(space, 12, seed=2) != sample
-    with pytest.raises(InputError, match="at most the table's 12 architectures, got 13"):
+    with pytest.raises(InputError, match="A sample can have at most the table's 12 architectures, got 13"):
         table.sample(space, 13, seed=1)
 
 
