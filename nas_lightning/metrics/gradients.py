@@ -290,10 +290,12 @@ class Zico(Metric):
         network, m = passes.network, len(passes.x)
         weights = [module.weight for module in network.modules() if isinstance(module, LAYERS)]
         weights = [weight for weight in weights if weight.requires_grad]
-        if m < 2 * self.parts or not weights:
+        if m < 2 * self.parts:
             raise InputError(
-                f"The network must have weights, and {self.parts} parts need {2 * self.parts} samples", got=m
+                f"The batch must have at least {2 * self.parts} samples for {self.parts} parts", got=m
             )
+        if not weights:
+            raise InputError("The network must have weights to train")
         found = []
         for x, y in zip(passes.x.detach().chunk(self.parts), passes.labels.chunk(self.parts), strict=True):
             loss = passes.loss_of(logits_of(network(x)), y)

@@ -171,7 +171,9 @@ def description(
     kept = {name: False if name == "auxiliary" else value for name, value in sizes.items()}
     shift, scale = (tuple(given or [default] * image[0]) for given, default in ((mean, 0.0), (std, 1.0)))
     if {len(shift), len(scale)} != {image[0]}:
-        raise InputError(f"`mean` and `std` must have {image[0]} channels", got=f"{shift}, {scale}")
+        raise InputError(
+            f"`mean` and `std` must have a value for each of {image[0]} channels", got=f"{shift}, {scale}"
+        )
     settings = space.settings.to_dict()
     own = {"space": type(space), "modules": space.modules}
     described = Description(
@@ -206,7 +208,8 @@ def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], whe
     for name in [*expected, *stored]:
         shape, got = (known.get(name, "nothing") for known in shapes)
         if shape != got:
-            raise InputError(f"The network must be the same: {name} has shape {shape}", got=got, where=where)
+            needed = f"{name} must have shape {shape}" if name in expected else f"{name} must not exist"
+            raise InputError(f"The network must be the same: {needed}", got=got, where=where)
 
 
 # Writing and reading files. The auxiliary head, which serves training only, is not stored.

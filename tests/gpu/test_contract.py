@@ -234,7 +234,7 @@ def test_files_of_scores_record_the_device(tmp_path, on_gpu):
     }
     work = space, lambda genotype: small_network(), [space.parse(CELL)], batch()
     score_pool(*work, **options)
-    with on_gpu("cuda"), pytest.raises(InputError, match="expected device cpu, as in the file's other lines"):
+    with on_gpu("cuda"), pytest.raises(InputError, match="`device` must be cpu, as in the other lines"):
         score_pool(*work, **options, device=torch.device("cuda", 0))
 
 

@@ -242,8 +242,10 @@ def test_impossible_options_raise():
     ):
         with pytest.raises(InputError, match=least):
             wrong()
-    with pytest.raises(InputError, match="4 samples for 2 parts"):
+    with pytest.raises(InputError, match="at least 4 samples for 2 parts, got 3"):
         Zico()(nn.Linear(2, 2), (torch.randn(3, 2), torch.tensor([0, 1, 0])))
+    with pytest.raises(InputError, match="must have weights to train"):
+        Zico()(nn.BatchNorm1d(2), (torch.randn(4, 2), torch.tensor([0, 1, 0, 1])))
 
 
 def test_positions_that_are_pooled_count_as_channels():

@@ -144,7 +144,7 @@ def test_wrong_use_raises(images):
         Grasp()(network, images)
     with pytest.raises(InputError, match="parameters to train"):
         GradNorm()(network.requires_grad_(False), images)
-    with pytest.raises(InputError, match=r"logits \(m, classes\)"):
+    with pytest.raises(InputError, match=r"must have shape \(m, classes\), got \(6, 5, 6, 6\)"):
         GradNorm()(nn.Conv2d(3, 5, 3), images)
 
 

@@ -150,7 +150,7 @@ def test_operation_without_second_derivative_raises():
     for function, got in ((Missing, "aten::hardsigmoid_backward"), (Once, "once_differentiable")):
         network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Applied(function), nn.Linear(4, 2))
         for metric in (Grasp(), SampleGrasp()):
-            with pytest.raises(InputError, match=f"differentiated twice, got .*{got}"):
+            with pytest.raises(InputError, match=f"twice differentiable, got .*{got}"):
                 metric(network, (torch.randn(4, 3), torch.tensor([0, 1, 0, 1])))
 
 

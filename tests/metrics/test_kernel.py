@@ -279,7 +279,7 @@ def test_a_kernel_of_zeros_or_nan_is_singular():
     [
         (lambda x, y: (x[:1], y[:1]), "at least two samples"),
         (lambda x, y: (x, y[:3]), "labels"),
-        (lambda x, y: (x, y + 1), "labels from 0 to 2"),
+        (lambda x, y: (x, y + 1), "Labels must be from 0 to 2 for 3 classes"),
     ],
 )
 def test_wrong_batch_raises(change, message, batch):

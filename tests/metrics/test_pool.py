@@ -302,7 +302,7 @@ def test_path_needs_a_file_name(run, refusal, name):
 
 def test_pipes_raise(run, refusal, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert "no pipe" in refusal(lambda: run(sample(1), path=tmp_path / "pipe"))
+    assert "not a pipe" in refusal(lambda: run(sample(1), path=tmp_path / "pipe"))
     assert (tmp_path / "pipe").is_fifo()
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import nas_lightning
-from nas_lightning.models.file import FILE_NAME, describe, load, save, take_weights_over
+from nas_lightning.models.file import FILE_NAME, check_same, describe, load, save, take_weights_over
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench1Shot1, NasBench101, NasBench201
 
 OPS = ["none", "skip_connect", "sep_conv_3x3"]
@@ -98,11 +98,17 @@ def test_unknown_attribute_raises():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sizes": {"channels": 4, "cells": 1}}, "the same network: .4, 3, 3, 3. for backbone.stem.0.weight"),
-        ({"sizes": {"channels": 8, "cells": 2}}, "got .nothing."),
-        ({"classes": ("cat", "dog")}, "for head.weight, got .3, 32."),
-        ({"image": (1, 9, 9)}, "for backbone.stem.0.weight"),
-        ({"image": (1, 9, 9), "mean": MEAN}, "mean and std of 1 channels"),
+        (
+            {"sizes": {"channels": 4, "cells": 1}},
+            "0.weight must have shape .4, 3, 3, 3., got .8, 3, 3, 3.",
+        ),
+        ({"sizes": {"channels": 8, "cells": 2}}, "must have shape .*, got .nothing."),
+        ({"classes": ("cat", "dog")}, "head.weight must have shape .2, 32., got .3, 32."),
+        ({"image": (1, 9, 9)}, "backbone.stem.0.weight must have shape .8, 1, 3, 3., got .8, 3, 3, 3."),
+        (
+            {"image": (1, 9, 9), "mean": MEAN},
+            "a value for each of 1 channels, got '.0.1, 0.2, 0.3., ",
+        ),
         ({"sizes": {**SIZES, "norm": object()}}, "representable in JSON"),
     ],
 )
@@ -112,6 +118,10 @@ def test_unreadable_files_are_not_written(tmp_path, refusal, changes, message):
     found = refusal(lambda: save(network, tmp_path / "a", NasBench201(), genotype, **options))
     assert re.search(message, found or "nothing"), found
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_the_network_lacks_are_named(refusal):
+    assert "a must not exist, got (2,)" in refusal(check_same, {}, {"a": torch.zeros(2)})
 
 
 # Files that are none
@@ -225,7 +235,7 @@ def test_custom_space_is_found_in_a_config_folder(tmp_path, refusal):
 def test_settings_that_no_cell_shows_are_compared(refusal):
     genotype = Deeper(twice=True).sample(torch.Generator().manual_seed(0))
     assert refusal(Deeper(twice=True).check, genotype) is None
-    assert "with twice=default, got True" in refusal(Deeper().check, genotype)
+    assert "must have twice=default, got True" in refusal(Deeper().check, genotype)
 
 
 # Training on

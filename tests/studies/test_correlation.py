@@ -302,7 +302,7 @@ def test_table_of_equal_accuracies_is_refused(tmp_path, generator):
     genotypes = [space.sample(generator) for _ in range(5)]
     with (tmp_path / "cells.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["arch", "v", "w"], *([space.notation(g), 80, 1] for g in genotypes)])
-    with pytest.raises(InputError, match="architectures that differ in v, got '80 of all 5'"):
+    with pytest.raises(InputError, match="architectures must differ in v, got '80 of all 5'"):
         accuracies_of(GenotypeTable(tmp_path / "cells.csv", space), genotypes)
 
 

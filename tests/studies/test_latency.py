@@ -41,7 +41,7 @@ def test_additive_latencies_are_predicted_and_written(tmp_path, monkeypatch):
         np.median(fake_times(drawn), axis=1).tolist()
     )
     others = device_settings(SPACE, DATA, {**SIZES, "channels": 8})
-    with pytest.raises(InputError, match=r"network\.channels=4, with which"):
+    with pytest.raises(InputError, match=r"`network\.channels` must be 4, with which .*, got '8'"):
         Device(str(tmp_path / latency.FILE), SPACE, others)
 
 
