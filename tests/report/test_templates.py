@@ -33,9 +33,7 @@ def test_pages_fit_phones_and_screens_in_both_themes(tmp_path, browser, kind):
             browser.open(path, width, dark)
             browser.run(OPEN)
             assert browser.run("document.documentElement.scrollWidth") <= width
-            scaled = width > 390 and kind in ("compared", "sweep")  # wide cells are scaled to the page
-            smallest = 8.5 if scaled else 10.99
-            assert browser.run(SMALLEST) >= smallest
+            assert browser.run(SMALLEST) >= 10.99
             background = browser.run("getComputedStyle(document.body).backgroundColor")
             assert (background == "rgb(21, 24, 28)") == dark
     assert browser.errors == []

@@ -218,8 +218,8 @@ def test_a_tuner_finds_a_batch_size(kind, tmp_path, monkeypatch):
     found = Tuner(trainer(max_epochs=1)).scale_batch_size(
         module, datamodule=data, max_trials=2, steps_per_trial=1
     )
-    assert found == data.batch_size
-    assert found in (4, 8)  # Lightning 2.5 sets the size that it would try next
+    newest = hasattr(lightning_callbacks, "EMAWeightAveraging")
+    assert found == data.batch_size == (4 if newest else 8)  # Lightning 2.5.0 sets the size it would try next
     batch = next(iter(data.train_dataloader()))
     assert len(batch["train"][1] if kind == "search" else batch[1]) == 4
 
